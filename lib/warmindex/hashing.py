@@ -29,20 +29,21 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from warmindex.errors import InvalidError, Reason
+from warmindex.limits import CHAIN_HASH_BYTES, TOKEN_COUNT_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TokenIds: TypeAlias = "Sequence[int] | npt.NDArray[np.integer[Any]]"
 
 TEXT_SHA256: Final = "text-sha256"
-TEXT_SHA256_BYTES: Final = 32
 
 CHAIN_PREFIX: Final = "xxh3-chain/"
-CHAIN_HASH_BYTES: Final = 8
 # Settled by the contract: hashes under another seed are another scheme.
 CHAIN_SEED: Final = 1337
 # Token counts are uint32 on the wire, so no block can be longer.
-CHAIN_BLOCK_SIZE_MAX: Final = 2**32 - 1
+CHAIN_BLOCK_SIZE_MAX: Final = TOKEN_COUNT_MAX
 
 _TOKEN_ID_MAX: Final = 2**32 - 1
 _TEXT_TAG: Final = struct.pack("<Q", 6) + b"text/1"
@@ -53,24 +54,16 @@ _BE64: Final = struct.Struct(">Q")
 _CHAIN_SCHEME: Final = re.compile(r"xxh3-chain/([1-9][0-9]{0,9})", re.ASCII)
 
 
-class HashingError(ValueError):
-    """An input that has no hash. `field` names the argument at fault."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
-        self.field = field
-
-
 def text_hash(text: str) -> bytes:
     """The ``text-sha256`` key of a text, 32 bytes.
 
-    Raises HashingError (field "text") where the text has a lone surrogate: it has no UTF-8
+    Raises InvalidError (field "text") where the text has a lone surrogate: it has no UTF-8
     form, so neither an embedding server nor a message could carry it.
     """
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise HashingError(
+        raise _invalid(
             "text",
             f"has a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}, "
             "so it is not valid Unicode; repair or drop it before hashing",
@@ -110,7 +103,7 @@ def chain_hashes(
 
     `token_ids` are uint32; what is short of a block at the end is dropped. `parent` is the
     key of the block before the run, 8 bytes big-endian, or None at a prompt's beginning.
-    Raises HashingError naming the argument at fault.
+    Raises InvalidError naming the argument at fault.
     """
     _check_block_size(block_size)
     count = len(token_ids) // block_size
@@ -133,19 +126,26 @@ def chain_hashes(
     return [_BE64.pack(key) for key in chain]
 
 
+def _invalid(field: str, problem: str, reason: Reason = Reason.UNSPECIFIED) -> InvalidError:
+    return InvalidError(f"{field} {problem}", field=field, reason=reason)
+
+
 def _check_block_size(block_size: int) -> None:
     if not 1 <= block_size <= CHAIN_BLOCK_SIZE_MAX:
-        raise HashingError(
-            "block_size", f"{block_size} is outside 1..{CHAIN_BLOCK_SIZE_MAX}; give the engine's"
+        raise _invalid(
+            "block_size",
+            f"is {block_size}; allowed is 1..{CHAIN_BLOCK_SIZE_MAX}, as the engine has it",
+            Reason.OUT_OF_RANGE,
         )
 
 
 def _parent_key(parent: bytes) -> int:
     if len(parent) != CHAIN_HASH_BYTES:
-        raise HashingError(
+        raise _invalid(
             "parent",
             f"has {len(parent)} bytes where a chain key has {CHAIN_HASH_BYTES}; "
             "give a key that chain_hashes returned, or None at the beginning of a prompt",
+            Reason.HASH_LENGTH,
         )
     key: int = _BE64.unpack(parent)[0]
     return key
@@ -163,7 +163,7 @@ def _pack_tokens(token_ids: TokenIds, count: int) -> bytes:
 
 def _pack_array(token_ids: npt.NDArray[np.integer[Any]]) -> bytes:
     if token_ids.ndim != 1 or token_ids.dtype.kind not in "iu":
-        raise HashingError(
+        raise _invalid(
             "token_ids",
             f"is a {token_ids.ndim}-dimensional array of {token_ids.dtype}; give one of integers",
         )
@@ -173,12 +173,13 @@ def _pack_array(token_ids: npt.NDArray[np.integer[Any]]) -> bytes:
     return token_ids.astype("<u4", copy=False).tobytes()
 
 
-def _token_error(token_ids: Sequence[object]) -> HashingError:
+def _token_error(token_ids: Sequence[object]) -> InvalidError:
     for position, token in enumerate(token_ids):
         if not isinstance(token, int) or not 0 <= token <= _TOKEN_ID_MAX:
-            return HashingError(
+            return _invalid(
                 "token_ids",
-                f"[{position}] is {token!r:.60}, not an integer in 0..{_TOKEN_ID_MAX}; "
+                f"at {position} is {token!r:.60}, not an integer in 0..{_TOKEN_ID_MAX}; "
                 "give the ids that the engine's tokenizer made",
+                Reason.OUT_OF_RANGE,
             )
-    return HashingError("token_ids", "cannot be read as integers; give the tokenizer's ids")
+    return _invalid("token_ids", "cannot be read as integers; give the tokenizer's ids")

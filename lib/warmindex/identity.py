@@ -22,10 +22,9 @@ from functools import cached_property
 from typing import Final, Self
 from urllib.parse import quote, unquote_to_bytes
 
-# The contract's limit on model_id.
-MODEL_ID_BYTES_MAX: Final = 2048
-# The contract's limit on the width of a vector.
-DIMENSIONS_MAX: Final = 8192
+from warmindex.errors import InvalidError, Reason
+from warmindex.limits import DIMENSIONS_MAX, MODEL_ID_BYTES_MAX
+
 # How a document prompt that the server knows by name is told from a prompt's text.
 PROMPT_NAME_PREFIX: Final = "name:"
 
@@ -54,19 +53,11 @@ _TRUNCATION: Final = re.compile(r"(?:left|right)@[1-9][0-9]{0,8}|none@0|server@0
 _DIMENSIONS: Final = re.compile(r"0|[1-9][0-9]{0,4}", re.ASCII)
 
 
-class IdentityError(ValueError):
-    """An identity that cannot be composed or read. `field` names the value at fault."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
-        self.field = field
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelIdentity:
     """Everything that determines the vector of a document.
 
-    Raises IdentityError, naming the field, where a value has no place in a model_id.
+    Raises InvalidError, naming the field, where a value has no place in a model_id.
     """
 
     # Who computes: "tei", "openai" or "local".
@@ -93,10 +84,11 @@ class ModelIdentity:
         length = len(self.model_id)
         if length > MODEL_ID_BYTES_MAX:
             longest = max(("model", "document_prompt", "host", "revision"), key=self._length)
-            raise IdentityError(
+            raise _invalid(
                 longest,
                 f"makes a model_id of {length} bytes, and {MODEL_ID_BYTES_MAX} is the most; "
                 "shorten it (a byte outside A-Z a-z 0-9 . _ / @ : - takes three)",
+                Reason.FIELD_TOO_LONG,
             )
 
     def _length(self, name: str) -> int:
@@ -120,13 +112,13 @@ class ModelIdentity:
     def parse(cls, model_id: str) -> Self:
         """Read a model_id back. Only the canonical form is read: `parse(s).model_id == s`.
 
-        Raises IdentityError.
+        Raises InvalidError.
         """
         values = _split(model_id)
         if values["norm"] not in {"0", "1"}:
-            raise IdentityError("norm", f"is {values['norm']!r}, not 0 or 1")
+            raise _invalid("norm", f"is {values['norm']!r}, not 0 or 1")
         if not _DIMENSIONS.fullmatch(values["dim"]):
-            raise IdentityError("dim", f"is {values['dim']!r}, not a canonical decimal number")
+            raise _invalid("dim", f"is {values['dim']!r}, not a canonical decimal number")
         identity = cls(
             provider=values["p"],
             host=values["h"],
@@ -140,7 +132,7 @@ class ModelIdentity:
             document_prompt=values["doc"],
         )
         if identity.model_id != model_id:
-            raise IdentityError(
+            raise _invalid(
                 "model_id", f"is not in canonical form; that would be {identity.model_id!r:.300}"
             )
         return identity
@@ -151,24 +143,29 @@ def truncation_at(side: str, length_tokens: int) -> str:
     return f"{side}@{length_tokens}"
 
 
+def _invalid(field: str, problem: str, reason: Reason = Reason.UNSPECIFIED) -> InvalidError:
+    return InvalidError(f"{field} {problem}", field=field, reason=reason)
+
+
 def _check(identity: ModelIdentity) -> None:
     if not _PROVIDER.fullmatch(identity.provider):
-        raise IdentityError(
+        raise _invalid(
             "provider", f"is {identity.provider!r:.80}; give tei, openai, local or a word like them"
         )
     if not identity.model:
-        raise IdentityError("model", "is empty; give the name of the model that computes")
+        raise _invalid("model", "is empty; give the name of the model that computes")
     for field in ("dtype", "pooling"):
         value: str = getattr(identity, field)
         if value != value.lower():
-            raise IdentityError(field, f"is {value!r:.80}; write it in lower case")
+            raise _invalid(field, f"is {value!r:.80}; write it in lower case")
     if not 0 <= identity.dimensions <= DIMENSIONS_MAX:
-        raise IdentityError(
+        raise _invalid(
             "dimensions",
-            f"{identity.dimensions} is outside 0..{DIMENSIONS_MAX}; 0 is the model's own width",
+            f"is {identity.dimensions}; allowed is 0..{DIMENSIONS_MAX}, 0 for the model's own width",
+            Reason.OUT_OF_RANGE,
         )
     if not _TRUNCATION.fullmatch(identity.truncation):
-        raise IdentityError(
+        raise _invalid(
             "truncation",
             f"is {identity.truncation!r:.80}; give right@L, left@L, none@0 or server@0",
         )
@@ -179,26 +176,28 @@ def _quote(field: str, value: str) -> str:
         # quote() leaves "~" alone, which the contract does not.
         return quote(value, safe=_SAFE).replace("~", "%7E")
     except UnicodeEncodeError:
-        raise IdentityError(field, "has a lone surrogate, so it is not valid Unicode") from None
+        raise _invalid(field, "has a lone surrogate, so it is not valid Unicode") from None
 
 
 def _split(model_id: str) -> dict[str, str]:
     if len(model_id) > MODEL_ID_BYTES_MAX:
-        raise IdentityError(
-            "model_id", f"has {len(model_id)} characters, and {MODEL_ID_BYTES_MAX} is the most"
+        raise _invalid(
+            "model_id",
+            f"has {len(model_id)} characters, and {MODEL_ID_BYTES_MAX} is the most",
+            Reason.FIELD_TOO_LONG,
         )
     version, *fields = model_id.split(";")
     if version != _VERSION:
-        raise IdentityError(
+        raise _invalid(
             "model_id", f"begins with {version!r:.80}, not {_VERSION!r}: not an identity known here"
         )
     pairs = [field.partition("=") for field in fields]
     keys = tuple(key for key, _, _ in pairs)
     if keys != _KEYS:
-        raise IdentityError(
+        raise _invalid(
             "model_id", f"has the fields {','.join(keys)!r:.120}, not {','.join(_KEYS)!r} in order"
         )
     try:
         return {key: unquote_to_bytes(value).decode("utf-8") for key, _, value in pairs}
     except UnicodeDecodeError as error:
-        raise IdentityError("model_id", f"has a value that is not UTF-8 ({error.reason})") from None
+        raise _invalid("model_id", f"has a value that is not UTF-8 ({error.reason})") from None
