@@ -16,7 +16,7 @@ contract leaves open is settled here once, so that nothing behind needs to know:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
@@ -232,54 +232,6 @@ _MEANINGLESS_ON_CLEAR: Final[tuple[tuple[str, object], ...]] = (
     ("token_count", 0),
     ("tier", Tier.UNSPECIFIED),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsedNumber:
-    """A producer's number whose event was invalid: used up, and nothing else changed."""
-
-    replica_id: str
-    model_id: str
-    tenant_id: str = ""
-    epoch: int = field(default=0)
-    sequence: int = field(default=0)
-
-    def __post_init__(self) -> None:
-        """Validate."""
-        check_producer(self.tenant_id, self.model_id, self.replica_id)
-        check_number(self.epoch, self.sequence)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """All that a replica holds in a tenant is tied to its being heard from.
-
-    `ttl_ms` is how long the holds outlive the last sign of life; 0 ends the lease.
-    """
-
-    replica_id: str
-    tenant_id: str = ""
-    ttl_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What a full report changes, as the difference to what the index held.
-
-    `changes` are EMBEDDED events for what was missing and EVICTED ones (cause REPORT,
-    `adapter_scoped`, one scheme and tier each) for what the report does not list. All of
-    them are the producer's own and carry no numbers. `epoch` 0 leaves the numbering alone.
-    """
-
-    replica_id: str
-    model_id: str
-    tenant_id: str = ""
-    epoch: int = 0
-    sequence: int = 0
-    changes: tuple[CacheEvent, ...] = ()
-
-
-Record: TypeAlias = CacheEvent | UsedNumber | Lease | Report
 
 
 def check_producer(tenant_id: str, model_id: str, replica_id: str, prefix: str = "event") -> None:
