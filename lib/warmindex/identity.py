@@ -161,7 +161,7 @@ def _check(identity: ModelIdentity) -> None:
     if not 0 <= identity.dimensions <= DIMENSIONS_MAX:
         raise _invalid(
             "dimensions",
-            f"is {identity.dimensions}; allowed is 0..{DIMENSIONS_MAX}, 0 for the model's own width",
+            f"is {identity.dimensions}; allowed is 0..{DIMENSIONS_MAX}, 0 the model's own width",
             Reason.OUT_OF_RANGE,
         )
     if not _TRUNCATION.fullmatch(identity.truncation):

@@ -1,0 +1,43 @@
+"""Embedders: text in, vectors out, with an identity that says whose they are."""
+
+from __future__ import annotations
+
+from warmindex.embedders.base import (
+    Embedded,
+    Embedder,
+    FailureKind,
+    FloatMatrix,
+    FloatVector,
+    TextFailure,
+)
+from warmindex.embedders.errors import (
+    BackendUnavailableError,
+    BadAnswerError,
+    DeadlinePassedError,
+    EmbedderError,
+    ExtraMissingError,
+    IdentityRefusedError,
+    IdentityUnavailableError,
+    MisconfiguredError,
+    TextRefusedError,
+    UnauthorizedError,
+)
+
+__all__ = [
+    "BackendUnavailableError",
+    "BadAnswerError",
+    "DeadlinePassedError",
+    "Embedded",
+    "Embedder",
+    "EmbedderError",
+    "ExtraMissingError",
+    "FailureKind",
+    "FloatMatrix",
+    "FloatVector",
+    "IdentityRefusedError",
+    "IdentityUnavailableError",
+    "MisconfiguredError",
+    "TextFailure",
+    "TextRefusedError",
+    "UnauthorizedError",
+]
