@@ -1,0 +1,272 @@
+"""The vectors of one partition: float32 rows, kept exactly as they were published.
+
+How the rows lie
+    A row's *slot* is its number. Slots are grouped in blocks of a power of two, near
+    BLOCK_BYTES, so a growing store never copies what it has: only the last block grows,
+    an eighth at a time. A partition of five vectors holds a few rows, one of a million
+    wastes less than a block. Freed slots are filled before a block grows, and a block
+    without a live row gives its memory back.
+
+How it is searched
+    One matrix-vector product a block gives approximate cosines for every slot, times the
+    inverse norms kept beside the rows. The few that matter are then taken again by
+    `cosines`, in float64: equal rows get equal bits wherever they lie.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from warmindex.index.blocks import NO_ROW, Block, cosines, rows_in_block, unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+# Beyond this share of the live rows one product over all of them is cheaper than
+# gathering rows first: a gather writes every row before it is multiplied.
+GATHER_SHARE_MAX: Final = 0.25
+
+# What a slot number costs beside its place in the dictionary.
+INT_BYTES: Final = 32
+
+
+class VectorStore:
+    """Rows of one width by content hash; see the module's text."""
+
+    def __init__(self, dimensions: int) -> None:
+        """Make an empty store for rows of `dimensions` float32 numbers."""
+        if dimensions < 1:
+            raise ValueError(f"dimensions is {dimensions}; give the width of a row, 1 or more")
+        self.dimensions = dimensions
+        self._shift = rows_in_block(dimensions).bit_length() - 1
+        self._mask = (1 << self._shift) - 1
+        self._blocks: list[Block] = []
+        self._slots: dict[bytes, int] = {}
+        self._keys: list[bytes | None] = []  # slot -> key; None where the slot is free
+        self._open: set[int] = set()  # numbers of blocks with free places
+        self._free: NDArray[np.intp] | None = None  # all free slots, made when needed
+
+    def __len__(self) -> int:
+        """Count the live rows."""
+        return len(self._slots)
+
+    def __contains__(self, key: bytes) -> bool:
+        """Say whether `key` has a row."""
+        return key in self._slots
+
+    @property
+    def memory_bytes(self) -> int:
+        """Estimate what rows and bookkeeping occupy, in bytes; the keys are the caller's."""
+        rows = sum(block.memory_bytes for block in self._blocks)
+        books = self._slots.__sizeof__() + self._keys.__sizeof__()
+        return rows + books + INT_BYTES * len(self._slots)
+
+    # -- changes ---------------------------------------------------------------------
+
+    def put(self, keys: Sequence[bytes], rows: NDArray[np.float32]) -> list[int] | range:
+        """Keep a bit-exact copy of each row under its key.
+
+        keys: n distinct keys. rows: (n, dimensions) float32, finite, none all zero.
+        Returns the positions, ascending, whose key is new or whose stored bits changed.
+        """
+        if rows.shape != (len(keys), self.dimensions):
+            raise ValueError(
+                f"rows has shape {rows.shape}; {len(keys)} keys of {self.dimensions} "
+                "dimensions need one row each"
+            )
+        rows = np.ascontiguousarray(rows, dtype=np.float32)
+        if self._slots.keys().isdisjoint(keys):
+            self._add(keys, rows)
+            return range(len(keys))
+        slots = self.slots(keys)
+        known = np.flatnonzero(slots >= 0)
+        stored = self._rows(slots[known])
+        # As integers: 0.0 and -0.0 are equal numbers, and not the same bits.
+        differ = (stored.view(np.uint32) != rows[known].view(np.uint32)).any(axis=1)
+        changed = known[differ]
+        for number, where in self._by_block(slots[changed]):
+            at = changed[where]
+            self._blocks[number].replace(slots[at] & self._mask, rows[at])
+        added = np.flatnonzero(slots < 0)
+        self._add([keys[position] for position in added.tolist()], rows[added])
+        return sorted(changed.tolist() + added.tolist())
+
+    def discard(self, keys: Iterable[bytes]) -> None:
+        """Forget the rows of `keys`; keys without a row are ignored."""
+        for key in keys:
+            slot = self._slots.pop(key, None)
+            if slot is None:
+                continue
+            self._keys[slot] = None
+            number = slot >> self._shift
+            self._blocks[number].release(slot & self._mask)
+            self._open.add(number)
+            self._free = None
+        self._cut_tail()
+
+    # -- reads -----------------------------------------------------------------------
+
+    def gather(
+        self, keys: Sequence[bytes], rows_max: int | None = None
+    ) -> tuple[list[bool], bytes]:
+        """Look up `keys`: say which have a row, and give those rows' bytes in that order.
+
+        The bytes are m x dimensions little-endian float32, where m keys have a row; with
+        `rows_max`, only the first that many of them.
+        """
+        try:
+            slots = list(map(self._slots.__getitem__, keys))
+            found = [True] * len(slots)
+        except KeyError:
+            maybe = list(map(self._slots.get, keys))
+            found = [slot is not None for slot in maybe]
+            slots = [slot for slot in maybe if slot is not None]
+        return found, self._bytes(slots if rows_max is None else slots[:rows_max])
+
+    def slots(self, keys: Iterable[bytes]) -> NDArray[np.intp]:
+        """Give the slot of each key, -1 where it has no row."""
+        get = self._slots.get
+        return np.array([get(key, -1) for key in keys], dtype=np.intp)
+
+    def key_at(self, slot: int) -> bytes | None:
+        """Give the key of a slot, None where the slot is free."""
+        return self._keys[slot]
+
+    def similarities(
+        self, query: NDArray[np.float32], keys: Sequence[bytes] | None = None
+    ) -> NDArray[np.float32]:
+        """Give cosines with `query`, good to about 1e-5; `cosines` gives exact ones.
+
+        query: (dimensions,) float32, finite, not all zero.
+        Without `keys`: one number per slot. With `keys`: one per key, in their order.
+        NO_ROW where there is no row.
+        """
+        query = unit(query)
+        if keys is None:
+            return self._all_similarities(query)
+        slots = self.slots(keys)
+        result = np.full(len(slots), NO_ROW, dtype=np.float32)
+        present = np.flatnonzero(slots >= 0)
+        if len(present) > GATHER_SHARE_MAX * len(self._slots):
+            result[present] = self._all_similarities(query)[slots[present]]
+            return result
+        for number, where in self._by_block(slots[present]):
+            at = present[where]
+            result[at] = self._blocks[number].similarities_of(query, slots[at] & self._mask)
+        return result
+
+    def cosines(self, query: NDArray[np.float32], slots: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Give the cosines of live `slots` with `query` in float64, between -1 and 1.
+
+        Equal rows get equal results, bit for bit, whatever else is asked for with them.
+        """
+        return cosines(self._rows(slots), query)
+
+    # -- inside ----------------------------------------------------------------------
+
+    def _add(self, keys: Sequence[bytes], rows: NDArray[np.float32]) -> None:
+        """Store rows of keys that have none: free slots first, then the end."""
+        done = 0
+        while done < len(keys):
+            if self._open:
+                number = min(self._open)
+                block = self._blocks[number]
+                base = number << self._shift
+                places = block.reuse(rows[done:])
+                for key, place in zip(keys[done : done + len(places)], places, strict=True):
+                    self._keys[base + place] = key
+                    self._slots[key] = base + place
+                done += len(places)
+                if not block.free:
+                    self._open.discard(number)
+                self._free = None
+                continue
+            if not self._blocks or self._blocks[-1].used == 1 << self._shift:
+                self._blocks.append(Block(self.dimensions, 1 << self._shift))
+            first = len(self._keys)
+            count = self._blocks[-1].append(rows[done:])
+            some = keys[done : done + count]
+            self._keys.extend(some)
+            self._slots.update(zip(some, range(first, first + count), strict=True))
+            done += count
+
+    def _cut_tail(self) -> None:
+        """Drop blocks at the end that have no live row, with their slots."""
+        while self._blocks and not self._blocks[-1].live:
+            self._blocks.pop()
+            self._open.discard(len(self._blocks))
+            del self._keys[len(self._blocks) << self._shift :]
+            self._free = None
+        if not self._slots:
+            self._slots = {}  # a dictionary that was large stays so, even when empty
+
+    def _free_slots(self) -> NDArray[np.intp]:
+        if self._free is None:
+            free = [
+                (number << self._shift) + np.array(self._blocks[number].free, dtype=np.intp)
+                for number in sorted(self._open)
+            ]
+            self._free = np.concatenate(free)
+        return self._free
+
+    def _all_similarities(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
+        result = np.empty(len(self._keys), dtype=np.float32)
+        start = 0
+        for block in self._blocks:
+            block.similarities(query, result[start : start + block.used])
+            start += block.used
+        if self._open:
+            result[self._free_slots()] = NO_ROW
+        return result
+
+    def _bytes(self, slots: list[int]) -> bytes:
+        """Copy rows out in the order of `slots`: once where they lie in runs, which is
+        how one event's rows lie when they are asked for together.
+        """
+        if not slots:
+            return b""
+        first, last = slots[0], slots[-1]
+        if first >> self._shift == last >> self._shift and slots == list(range(first, last + 1)):
+            width = 4 * self.dimensions
+            start = (first & self._mask) * width
+            view = self._blocks[first >> self._shift].view
+            return view[start : start + len(slots) * width].tobytes()
+        places = np.fromiter(slots, np.intp, len(slots))
+        numbers = places >> self._shift
+        if (numbers == numbers[0]).all():
+            rows: NDArray[np.float32] = self._blocks[numbers[0]].rows
+            return bytes(rows.take(places & self._mask, axis=0).data)
+        return b"".join(self._slices(places))
+
+    def _slices(self, slots: NDArray[np.intp]) -> list[memoryview]:
+        """Give views of the rows' bytes, neighbours within a block as one."""
+        width = 4 * self.dimensions
+        apart = (np.diff(slots) != 1) | ((slots[1:] & self._mask) == 0)
+        heads = np.concatenate(([0], np.flatnonzero(apart) + 1))
+        counts = np.diff(np.append(heads, len(slots)))
+        begins = (slots[heads] & self._mask) * width
+        ends = begins + counts * width
+        numbers = slots[heads] >> self._shift
+        blocks = self._blocks
+        parts = zip(numbers.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        return [blocks[number].view[begin:end] for number, begin, end in parts]
+
+    def _rows(self, slots: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Copy out the rows (m, dimensions) of live `slots`."""
+        rows = np.empty((len(slots), self.dimensions), dtype=np.float32)
+        for number, where in self._by_block(slots):
+            rows[where] = self._blocks[number].rows[slots[where] & self._mask]
+        return rows
+
+    def _by_block(self, slots: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        """Group the positions in `slots` by the block that their slot lies in."""
+        if not len(slots):
+            return
+        numbers = slots >> self._shift
+        order = np.argsort(numbers, kind="stable")
+        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+        for where in np.split(order, cuts):
+            yield int(numbers[where[0]]), where
