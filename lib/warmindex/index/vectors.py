@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from warmindex.index.blocks import NO_ROW, Block, cosines, rows_in_block, unit
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 # Beyond this share of the live rows one product over all of them is cheaper than
 # gathering rows first: a gather writes every row before it is multiplied.
 GATHER_SHARE_MAX: Final = 0.25
+
+# Up to this size a gather into an array and a copy of that are cheaper than a slice for
+# each row; beyond it the array comes fresh from the system, page by page.
+TAKE_BYTES_MAX: Final = 2**20
 
 # What a slot number costs beside its place in the dictionary.
 INT_BYTES: Final = 32
@@ -57,6 +62,10 @@ class VectorStore:
         """Say whether `key` has a row."""
         return key in self._slots
 
+    def __iter__(self) -> Iterator[bytes]:
+        """Go through the keys that have a row, in no particular order."""
+        return iter(self._slots)
+
     @property
     def memory_bytes(self) -> int:
         """Estimate what rows and bookkeeping occupy, in bytes; the keys are the caller's."""
@@ -82,17 +91,10 @@ class VectorStore:
             self._add(keys, rows)
             return range(len(keys))
         slots = self.slots(keys)
-        known = np.flatnonzero(slots >= 0)
-        stored = self._rows(slots[known])
-        # As integers: 0.0 and -0.0 are equal numbers, and not the same bits.
-        differ = (stored.view(np.uint32) != rows[known].view(np.uint32)).any(axis=1)
-        changed = known[differ]
-        for number, where in self._by_block(slots[changed]):
-            at = changed[where]
-            self._blocks[number].replace(slots[at] & self._mask, rows[at])
+        changed = self._replace(slots, rows)
         added = np.flatnonzero(slots < 0)
         self._add([keys[position] for position in added.tolist()], rows[added])
-        return sorted(changed.tolist() + added.tolist())
+        return sorted(changed + added.tolist())
 
     def discard(self, keys: Iterable[bytes]) -> None:
         """Forget the rows of `keys`; keys without a row are ignored."""
@@ -193,6 +195,22 @@ class VectorStore:
             self._slots.update(zip(some, range(first, first + count), strict=True))
             done += count
 
+    def _replace(self, slots: NDArray[np.intp], rows: NDArray[np.float32]) -> list[int]:
+        """Store the rows whose slot is not -1 and whose bits differ; give their positions."""
+        known = np.flatnonzero(slots >= 0)
+        news = rows if len(known) == len(rows) else rows[known]
+        # What is published again is nearly always what is there.
+        if self._bytes(slots[known].tolist()) == news.tobytes():
+            return []
+        stored = self._rows(slots[known])
+        # As integers: 0.0 and -0.0 are equal numbers, and not the same bits.
+        changed = known[(stored.view(np.uint32) != news.view(np.uint32)).any(axis=1)]
+        for number, where in self._by_block(slots[changed]):
+            at = changed[where]
+            self._blocks[number].replace(slots[at] & self._mask, rows[at])
+        positions: list[int] = changed.tolist()
+        return positions
+
     def _cut_tail(self) -> None:
         """Drop blocks at the end that have no live row, with their slots."""
         while self._blocks and not self._blocks[-1].live:
@@ -236,7 +254,7 @@ class VectorStore:
             return view[start : start + len(slots) * width].tobytes()
         places = np.fromiter(slots, np.intp, len(slots))
         numbers = places >> self._shift
-        if (numbers == numbers[0]).all():
+        if len(slots) * 4 * self.dimensions <= TAKE_BYTES_MAX and (numbers == numbers[0]).all():
             rows: NDArray[np.float32] = self._blocks[numbers[0]].rows
             return bytes(rows.take(places & self._mask, axis=0).data)
         return b"".join(self._slices(places))

@@ -1,0 +1,257 @@
+"""The index: a pure function of the journal's records.
+
+    record --apply--> Applied (verdict, changes)          queries read what is there
+
+Same records in the same order give the same state, on every server and after every
+restart. There is no clock, no I/O and no chance in here, and applying never raises: what
+does not fit the state (another width, a number that was used, a report that was overtaken)
+is a record that changes nothing, and is answered so.
+
+State, from the outside in:
+
+    Index       leases; models by (tenant, model)
+      Model     holders (bits), producers (numbers), scopes by hash scheme
+        Scope     partitions by adapter
+          Partition   entries, vectors, documents, token counts
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warmindex.errors import Reason
+from warmindex.event import CacheEvent, EventType, PartitionKey
+from warmindex.index.change import Applied, Outcome
+from warmindex.index.model import Model
+from warmindex.index.producers import (
+    Standing,
+    advance,
+    after_clear,
+    after_report,
+    judge,
+    judge_report,
+)
+from warmindex.record import Conditional, Lease, LeaseState, ProducerState, Report, UsedNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warmindex.index.change import Change
+    from warmindex.index.partition import Partition
+    from warmindex.index.producers import Producer
+    from warmindex.record import Record
+
+
+class Index:
+    """What the records so far add up to; `revision` is the last one's."""
+
+    def __init__(self, revision: int = 0) -> None:
+        self.revision = revision
+        self.models: dict[tuple[str, str], Model] = {}
+        self.leases: dict[tuple[str, str], LeaseState] = {}
+        self._to_sweep: set[tuple[str, str]] = set()
+
+    # ---- applying ----------------------------------------------------------------------
+
+    def apply(self, revision: int, record: Record) -> Applied:
+        """Apply one record; revisions must rise."""
+        self.revision = revision
+        if isinstance(record, CacheEvent):
+            return self._apply_event(revision, record)
+        if isinstance(record, Conditional):
+            return self._apply_conditional(revision, record)
+        if isinstance(record, UsedNumber):
+            return self._apply_used_number(revision, record)
+        if isinstance(record, Lease):
+            return self._apply_lease(revision, record)
+        return self._apply_report(revision, record)
+
+    def _apply_event(self, revision: int, event: CacheEvent) -> Applied:
+        model = self.models.get((event.tenant_id, event.model_id))
+        if model is None:
+            if event.type is not EventType.EMBEDDED and not event.epoch:
+                return Applied(Outcome.UNCHANGED, revision)
+            model = self._model(event.tenant_id, event.model_id)
+        producer = model.producer(event.replica_id)
+        standing = None
+        had_holds = False
+        if event.epoch:
+            standing, applies = judge(producer, event.epoch, event.sequence)
+            if not applies:
+                return _not_in_order(revision, producer, standing)
+            had_holds = standing is Standing.NEW_LIFE and bool(
+                model.holders.holds_of(event.replica_id)
+            )
+        applied = self._change_holds(revision, model, producer, event)
+        if standing is not None:
+            advance(producer, event.epoch, event.sequence, standing, had_holds)
+        if event.type is EventType.ALL_CLEARED:
+            after_clear(producer, event, applied.holds_removed)
+        if producer.resync_required:
+            return applied._replace(resync_required=True)
+        return applied
+
+    def _change_holds(
+        self, revision: int, model: Model, producer: Producer, event: CacheEvent
+    ) -> Applied:
+        added = removed = replaced = 0
+        changes: list[Change]
+        if event.type is EventType.EMBEDDED:
+            width = model.width_conflict(event)
+            if width:
+                return _other_width(revision, event, width)
+            added, changes, replaced = model.embedded(event)
+        elif event.type is EventType.EVICTED:
+            removed, changes = model.evicted(event)
+        else:
+            removed, changes = model.cleared(event)
+            if removed:
+                self._to_sweep.add((event.tenant_id, event.model_id))
+        if not changes:
+            return Applied(Outcome.UNCHANGED, revision)
+        producer.changed_revision = revision
+        return Applied(
+            Outcome.APPLIED, revision, added, removed, False, changes, vectors_replaced=replaced
+        )
+
+    def _apply_used_number(self, revision: int, used: UsedNumber) -> Applied:
+        model = self._model(used.tenant_id, used.model_id)
+        producer = model.producer(used.replica_id)
+        standing, applies = judge(producer, used.epoch, used.sequence)
+        if applies:
+            had_holds = bool(model.holders.holds_of(used.replica_id))
+            advance(producer, used.epoch, used.sequence, standing, had_holds)
+        return Applied(Outcome.REFUSED, revision, resync_required=producer.resync_required)
+
+    def _apply_conditional(self, revision: int, conditional: Conditional) -> Applied:
+        record = conditional.record
+        if conditional.lease_generation is not None:
+            lease = self.leases.get((record.tenant_id, record.replica_id))
+            if lease is None or lease.generation != conditional.lease_generation:
+                return Applied(Outcome.OVERTAKEN, revision)
+        if conditional.unchanged_since is not None and not isinstance(record, Lease):
+            producer = self.producer(record.tenant_id, record.model_id, record.replica_id)
+            if producer and producer.changed_revision > conditional.unchanged_since:
+                return _overtaken(revision)
+        return self.apply(revision, record)
+
+    def _apply_lease(self, revision: int, lease: Lease) -> Applied:
+        key = (lease.tenant_id, lease.replica_id)
+        if lease.ttl_ms:
+            self.leases[key] = LeaseState(
+                replica_id=lease.replica_id,
+                tenant_id=lease.tenant_id,
+                ttl_ms=lease.ttl_ms,
+                generation=revision,
+            )
+            return Applied(Outcome.APPLIED, revision)
+        gone = self.leases.pop(key, None)
+        return Applied(Outcome.APPLIED if gone else Outcome.UNCHANGED, revision)
+
+    def _apply_report(self, revision: int, report: Report) -> Applied:
+        model = self._model(report.tenant_id, report.model_id)
+        producer = model.producer(report.replica_id)
+        standing = judge_report(producer, report)
+        if standing is Standing.FENCED:
+            return _not_in_order(revision, producer, standing)
+        if standing is Standing.GAP:
+            return _overtaken(revision)
+        for event in report.changes:
+            if event.type is EventType.EMBEDDED and (width := model.width_conflict(event)):
+                return _other_width(revision, event, width)
+        parts = [self._change_holds(revision, model, producer, event) for event in report.changes]
+        after_report(producer, report)
+        changes = [change for part in parts for change in part.changes]
+        return Applied(
+            Outcome.APPLIED if changes else Outcome.UNCHANGED,
+            revision,
+            sum(part.holds_added for part in parts),
+            sum(part.holds_removed for part in parts),
+            changes=changes,
+            vectors_replaced=sum(part.vectors_replaced for part in parts),
+        )
+
+    def _model(self, tenant_id: str, model_id: str) -> Model:
+        key = (tenant_id, model_id)
+        model = self.models.get(key)
+        if model is None:
+            model = self.models[key] = Model()
+        return model
+
+    def reclaim_step(self) -> bool:
+        """Give back a little of what clears have retired; whether there is more to do."""
+        key = next(iter(self._to_sweep), None)
+        if key is not None and not self.models[key].sweep_step():
+            self._to_sweep.discard(key)
+        return bool(self._to_sweep)
+
+    # ---- restoring ---------------------------------------------------------------------
+
+    def restore(self, state: ProducerState | LeaseState) -> None:
+        """Take over a part of a snapshot that is not an event."""
+        if isinstance(state, LeaseState):
+            self.leases[state.tenant_id, state.replica_id] = state
+            return
+        producer = self._model(state.tenant_id, state.model_id).producer(state.replica_id)
+        producer.epoch = state.epoch
+        producer.sequence = state.sequence
+        producer.resync_required = state.resync_required
+        producer.changed_revision = state.changed_revision
+
+    # ---- looking -----------------------------------------------------------------------
+
+    def partition(self, key: PartitionKey) -> Partition | None:
+        """The partition that a key addresses, or None; it may hold retired entries only."""
+        model = self.models.get((key.tenant_id, key.model_id))
+        scope = model.schemes.get(key.hash_scheme) if model else None
+        return scope.partitions.get(key.adapter_id) if scope else None
+
+    def producer(self, tenant_id: str, model_id: str, replica_id: str) -> Producer | None:
+        """What is known of a producer's numbering."""
+        model = self.models.get((tenant_id, model_id))
+        return model.producers.get(replica_id) if model else None
+
+    def models_of(self, tenant_id: str) -> Iterable[tuple[str, Model]]:
+        """The tenant's models in which anything is held, by name."""
+        return sorted(
+            (
+                (name, model)
+                for (tenant, name), model in self.models.items()
+                if tenant == tenant_id and not model.holders.empty
+            ),
+            key=lambda item: item[0],
+        )
+
+
+def _not_in_order(revision: int, producer: Producer, standing: Standing) -> Applied:
+    if standing is Standing.DUPLICATE:
+        return Applied(Outcome.DUPLICATE, revision, resync_required=producer.resync_required)
+    return Applied(
+        Outcome.FENCED,
+        revision,
+        error=f"epoch {producer.epoch} of this producer is known: a newer life of it has "
+        "published; stop, or start again with a larger epoch",
+        reason=Reason.EPOCH_FENCED,
+        current_epoch=producer.epoch,
+    )
+
+
+def _other_width(revision: int, event: CacheEvent, width: int) -> Applied:
+    given = event.embeddings.shape[1] if event.embeddings is not None else 0
+    return Applied(
+        Outcome.REFUSED,
+        revision,
+        error=f"event.embeddings.dimensions is {given}, but the partition's vectors have "
+        f"{width}: vectors of another width belong to another model_id",
+        reason=Reason.DIMENSIONS_MISMATCH,
+    )
+
+
+def _overtaken(revision: int) -> Applied:
+    return Applied(
+        Outcome.OVERTAKEN,
+        revision,
+        error="the producer published past what the report includes: hold events back and "
+        "report again",
+        reason=Reason.REPORT_OVERTAKEN,
+    )
