@@ -5,10 +5,18 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-lib}
 python=${PYTHON:-.venv/bin/python}
-export PATH="$(dirname "$(command -v "$python")"):$PATH"
+# protoc finds its plugins for type stubs on PATH: beside the Python.
+PATH="$(dirname "$(command -v "$python")"):$PATH"
+export PATH
+
+# The contract: messages and, for the one file that has it, the service.
 "$python" -m grpc_tools.protoc -Iproto \
-  --python_out="$out" --grpc_python_out="$out" \
-  --mypy_out=quiet:"$out" --mypy_grpc_out=quiet:"$out" \
+  --python_out="$out" --mypy_out=quiet:"$out" \
   proto/warmindex/v1/*.proto
-# Files without a service have an empty _grpc half.
-rm -f "$out"/warmindex/v1/{event,error_reason}_pb2_grpc.py{,i}
+"$python" -m grpc_tools.protoc -Iproto \
+  --grpc_python_out="$out" --mypy_grpc_out=quiet:"$out" \
+  proto/warmindex/v1/index_service.proto
+# What journals store: messages alone.
+"$python" -m grpc_tools.protoc -Iproto \
+  --python_out="$out" --mypy_out=quiet:"$out" \
+  proto/warmindex/storage/v1/*.proto

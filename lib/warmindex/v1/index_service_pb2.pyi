@@ -199,7 +199,7 @@ class PublishEventsRequest(_message.Message):
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaLease]:
         """leases, where set, start or replace leases. Every message of the stream, one
-        without events too, renews all leases that the stream has set.
+        without events too, renews all leases that the stream has set. 1024 at most.
         """
 
     def __init__(
@@ -434,7 +434,8 @@ class GetEmbeddingsRequest(_message.Message):
     MAX_CLAIMS_FIELD_NUMBER: _builtins.int
     claimant_id: _builtins.str
     """claimant_id, where set, claims absent keys for this caller. It is unique to
-    one computation (random), not to a process. Asking again with it renews.
+    one computation (random), not to a process, and at most 256 bytes. Asking
+    again with it renews.
     A claim ends when an EMBEDDED with a vector for the key is applied, whoever
     publishes it; by its claimant's ReleaseClaims; or by time. A late publish
     applies like any other.
@@ -591,14 +592,14 @@ class ReleaseClaimsRequest(_message.Message):
     CLAIMANT_ID_FIELD_NUMBER: _builtins.int
     CONTENT_HASHES_FIELD_NUMBER: _builtins.int
     claimant_id: _builtins.str
-    """claimant_id is the caller that holds them."""
+    """claimant_id is the caller that holds them. Required."""
     @_builtins.property
     def partition(self) -> _event_pb2.PartitionKey:
         """partition is where the claims are."""
 
     @_builtins.property
     def content_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """content_hashes are the keys."""
+        """content_hashes are the keys, 4096 at most."""
 
     def __init__(
         self,
@@ -676,7 +677,7 @@ class SearchRequest(_message.Message):
 
     @_builtins.property
     def keywords(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """keywords feed the words arm too. At most 256."""
+        """keywords feed the words arm too. At most 256, and together at most 64 KiB."""
 
     @_builtins.property
     def allowed(self) -> Global___ContentSet:
@@ -844,7 +845,7 @@ class LookupRouteRequest(_message.Message):
 
     @_builtins.property
     def replica_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """replica_ids limits the answer to these replicas; all if empty."""
+        """replica_ids limits the answer to these replicas, 4096 at most; all if empty."""
 
     def __init__(
         self,
@@ -999,7 +1000,9 @@ class WatchEventsRequest(_message.Message):
     """omit_documents leaves the documents out."""
     @_builtins.property
     def adapter_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """adapter_ids limits the watch to these partitions; empty is all of them."""
+        """adapter_ids limits the watch to these partitions, 1024 at most; empty is all
+        of them.
+        """
 
     def __init__(
         self,
@@ -1033,10 +1036,9 @@ class WatchEventsResponse(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
     """cursor is opaque and bound to this history and to the request's other fields.
-    It is
-    empty on KIND_RESET, on the snapshot, and on all but the last response of one
-    revision: hand back the last one that is not empty. A server that has not
-    reached it waits.
+    It is empty on KIND_RESET, on the snapshot, and on all but the last response
+    of one revision: hand back the last one that is not empty. A server that has
+    not reached it waits.
     """
     revision: _builtins.int
     """revision is the index revision after this step."""
