@@ -19,8 +19,10 @@ BIN := $(VENV)/bin
 # python -m pip and not the pip script: a script's first line holds a path that may be
 # longer than the kernel takes.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
-# The contract as it was last released; `make proto-release` renews it.
-RELEASED := proto/released/warmindex.v1.yaml
+# What may only be added to: the contract, and what journals store. The images in
+# proto/released are as these were last released; `make proto-release` renews them.
+PROTO_PACKAGES := warmindex.v1 warmindex.storage.v1
+RELEASED := proto/released
 UV_VERSION := >=0.8
 
 # ---------------------------------------------------------------------------- use
@@ -76,12 +78,17 @@ proto-lint: $(VENV)/.dev ## buf lint: names, and a comment on everything
 	@$(BIN)/buf lint
 
 .PHONY: proto-breaking
-proto-breaking: $(VENV)/.dev ## buf breaking: nothing that the last released contract has may change
-	@$(BIN)/buf breaking --against $(RELEASED)
+proto-breaking: $(VENV)/.dev ## buf breaking: nothing that was released may change
+	@for image in $(RELEASED)/*.yaml; do \
+	  $(BIN)/buf breaking --against "$$image"; \
+	done
 
 .PHONY: proto-release
 proto-release: proto-lint proto-breaking ## make today's contract the released one: part of a release only
-	@$(BIN)/buf build --exclude-source-info -o $(RELEASED)
+	@for package in $(PROTO_PACKAGES); do \
+	  $(BIN)/buf build --path "proto/$${package//.//}" --exclude-source-info \
+	    -o "$(RELEASED)/$$package.yaml"; \
+	done
 	@git --no-pager diff --stat -- $(RELEASED)
 
 # --------------------------------------------------------------------- environment

@@ -6,13 +6,10 @@ import os
 import shutil
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from support.tree import PROTO, RELEASED_CONTRACT, ROOT, tool
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EVENT = "event.proto"
 SERVICE = "index_service.proto"
@@ -174,6 +171,7 @@ def buf(contract: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def gate(contract: Path) -> subprocess.CompletedProcess[str]:
+    """What `make proto-breaking` runs for the contract."""
     return buf(contract, "breaking", "--against", str(RELEASED_CONTRACT))
 
 
@@ -230,6 +228,43 @@ def test_a_missing_comment_is_found(comment: str, contract: Path):
     result = buf(contract, "lint")
     assert result.returncode == FOUND, result.stdout + result.stderr
     assert "should have a non-empty comment" in result.stdout
+
+
+def test_the_makefile_runs_the_gate(contract: Path):
+    """`make proto-breaking` finds what the tests above find, with the image beside it."""
+    apply(REFUSED[0], contract)
+    shutil.copy(ROOT / "Makefile", contract)
+    # An environment that make takes for complete: nothing is installed here.
+    environment = contract / "environment"
+    environment.mkdir()
+    for name in ("pyproject.toml", "requirements-dev.lock"):
+        (contract / name).touch()
+    for stamp in (".made", ".dev"):
+        (environment / stamp).touch()
+    result = subprocess.run(
+        ["make", "proto-breaking", f"BIN={Path(tool('buf')).parent}", f"VENV={environment}"],
+        cwd=contract,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert result.returncode != 0
+    assert REFUSED[0].complaint in result.stdout
+
+
+def test_a_copy_in_another_project_can_be_held_against_it(contract: Path):
+    """The command that docs/contract.md gives works on a copy without any configuration."""
+    copy = contract / "elsewhere" / "third_party"
+    shutil.copytree(PROTO / "warmindex" / "v1", copy / "warmindex" / "v1")
+    same = buf(copy.parent, "breaking", "third_party", "--against", str(RELEASED_CONTRACT))
+    assert (same.returncode, same.stdout) == (0, ""), same.stderr
+    event = copy / "warmindex" / "v1" / EVENT
+    text = event.read_text(encoding="utf-8")
+    event.write_text(text.replace("  bool adapter_scoped = 8;\n", ""), encoding="utf-8")
+    older = buf(copy.parent, "breaking", "third_party", "--against", str(RELEASED_CONTRACT))
+    assert older.returncode == FOUND
+    assert '"adapter_scoped"' in older.stdout
 
 
 def test_the_released_contract_is_an_image_of_its_own(contract: Path):
