@@ -22,6 +22,7 @@ from warmindex.embedders.errors import (
     TextRefusedError,
     UnauthorizedError,
 )
+from warmindex.embedders.local import LocalEmbedder
 
 __all__ = [
     "BackendUnavailableError",
@@ -36,6 +37,7 @@ __all__ = [
     "FloatVector",
     "IdentityRefusedError",
     "IdentityUnavailableError",
+    "LocalEmbedder",
     "MisconfiguredError",
     "TextFailure",
     "TextRefusedError",
