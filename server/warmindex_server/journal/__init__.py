@@ -1,0 +1,1 @@
+"""Journals: what happened, in order, kept as safely as the user has chosen."""
