@@ -241,8 +241,8 @@ def check_producer(tenant_id: str, model_id: str, replica_id: str, prefix: str =
     if not model_id:
         raise required(f"{prefix}.model_id", "it names the model that computed the content")
     _check_string(replica_id, limits.REPLICA_ID_BYTES_MAX, f"{prefix}.replica_id")
-    _check_string(model_id, limits.MODEL_ID_BYTES_MAX, f"{prefix}.model_id")
-    _check_string(tenant_id, limits.TENANT_ID_BYTES_MAX, f"{prefix}.tenant_id")
+    check_model_id(model_id, f"{prefix}.model_id")
+    check_tenant_id(tenant_id, f"{prefix}.tenant_id")
 
 
 def check_number(epoch: int, sequence: int) -> None:
@@ -259,6 +259,16 @@ def check_number(epoch: int, sequence: int) -> None:
         raise out_of_range("event.sequence", f"{epoch}/{sequence}", "1 to 2^64 - 1")
 
 
+def check_tenant_id(tenant_id: str, name: str) -> None:
+    """Raise InvalidError where a tenant's name is too long."""
+    _check_string(tenant_id, limits.TENANT_ID_BYTES_MAX, name)
+
+
+def check_model_id(model_id: str, name: str) -> None:
+    """Raise InvalidError where a model's identity is too long."""
+    _check_string(model_id, limits.MODEL_ID_BYTES_MAX, name)
+
+
 def check_adapter_id(adapter_id: str, name: str) -> None:
     """Raise InvalidError where an adapter's name is too long."""
     _check_string(adapter_id, limits.ADAPTER_ID_BYTES_MAX, name)
@@ -268,8 +278,8 @@ def check_partition(key: PartitionKey, prefix: str = "partition") -> PartitionKe
     """The key with its hash scheme settled; InvalidError where it addresses nothing."""
     if not key.model_id:
         raise required(f"{prefix}.model_id", "a partition belongs to one model")
-    _check_string(key.model_id, limits.MODEL_ID_BYTES_MAX, f"{prefix}.model_id")
-    _check_string(key.tenant_id, limits.TENANT_ID_BYTES_MAX, f"{prefix}.tenant_id")
+    check_model_id(key.model_id, f"{prefix}.model_id")
+    check_tenant_id(key.tenant_id, f"{prefix}.tenant_id")
     _check_string(key.hash_scheme, limits.HASH_SCHEME_BYTES_MAX, f"{prefix}.hash_scheme")
     check_adapter_id(key.adapter_id, f"{prefix}.adapter_id")
     return key if key.hash_scheme else key._replace(hash_scheme=TEXT_SHA256)

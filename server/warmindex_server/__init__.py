@@ -1,0 +1,1 @@
+"""The warmindex server: journal -> index -> watch, behind gRPC."""

@@ -17,12 +17,14 @@ State, from the outside in:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from warmindex.errors import Reason
+from warmindex.errors import InvalidError, Reason
 from warmindex.event import CacheEvent, EventType, PartitionKey
+from warmindex.hashing import chain_block_size
 from warmindex.index.change import Applied, Outcome
 from warmindex.index.model import Model
+from warmindex.index.partition import Fetched
 from warmindex.index.producers import (
     Standing,
     advance,
@@ -31,15 +33,41 @@ from warmindex.index.producers import (
     judge,
     judge_report,
 )
-from warmindex.record import Conditional, Lease, LeaseState, ProducerState, Report, UsedNumber
+from warmindex.index.search import search
+from warmindex.limits import SEARCH_LIMIT_DEFAULT
+from warmindex.record import Conditional, Lease, LeaseState, Report, UsedNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from warmindex.index.change import Change
-    from warmindex.index.partition import Partition
+    from warmindex.index.partition import Alive, Partition
     from warmindex.index.producers import Producer
-    from warmindex.record import Record
+    from warmindex.index.search import Hit, SearchOptions
+    from warmindex.record import Record, SnapshotPart
+
+
+class Query(NamedTuple):
+    """What is searched for: by meaning, by words, or by both.
+
+    `embedding` is float32 of shape (dimensions,). `allowed`, where not None, limits the
+    answer to these hashes.
+    """
+
+    embedding: NDArray[np.float32] | None = None
+    text: str = ""
+    keywords: Sequence[str] = ()
+    allowed: Collection[bytes] | None = None
+    limit: int = SEARCH_LIMIT_DEFAULT
+    max_distance: float = 1.0
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there is anything for the words arm."""
+        return bool(self.text or self.keywords)
 
 
 class Index:
@@ -82,7 +110,9 @@ class Index:
             had_holds = standing is Standing.NEW_LIFE and bool(
                 model.holders.holds_of(event.replica_id)
             )
-        applied = self._change_holds(revision, model, producer, event)
+        applied = self._change_holds(revision, model, event)
+        if applied.changes:
+            producer.changed_revision = revision
         if standing is not None:
             advance(producer, event.epoch, event.sequence, standing, had_holds)
         if event.type is EventType.ALL_CLEARED:
@@ -91,9 +121,7 @@ class Index:
             return applied._replace(resync_required=True)
         return applied
 
-    def _change_holds(
-        self, revision: int, model: Model, producer: Producer, event: CacheEvent
-    ) -> Applied:
+    def _change_holds(self, revision: int, model: Model, event: CacheEvent) -> Applied:
         added = removed = replaced = 0
         changes: list[Change]
         if event.type is EventType.EMBEDDED:
@@ -109,7 +137,6 @@ class Index:
                 self._to_sweep.add((event.tenant_id, event.model_id))
         if not changes:
             return Applied(Outcome.UNCHANGED, revision)
-        producer.changed_revision = revision
         return Applied(
             Outcome.APPLIED, revision, added, removed, False, changes, vectors_replaced=replaced
         )
@@ -159,9 +186,11 @@ class Index:
         for event in report.changes:
             if event.type is EventType.EMBEDDED and (width := model.width_conflict(event)):
                 return _other_width(revision, event, width)
-        parts = [self._change_holds(revision, model, producer, event) for event in report.changes]
+        parts = [self._change_holds(revision, model, event) for event in report.changes]
         after_report(producer, report)
         changes = [change for part in parts for change in part.changes]
+        if changes:
+            producer.changed_revision = revision
         return Applied(
             Outcome.APPLIED if changes else Outcome.UNCHANGED,
             revision,
@@ -178,6 +207,11 @@ class Index:
             model = self.models[key] = Model()
         return model
 
+    @property
+    def reclaimable(self) -> bool:
+        """Whether clears have retired something that still takes memory."""
+        return bool(self._to_sweep)
+
     def reclaim_step(self) -> bool:
         """Give back a little of what clears have retired; whether there is more to do."""
         key = next(iter(self._to_sweep), None)
@@ -187,8 +221,11 @@ class Index:
 
     # ---- restoring ---------------------------------------------------------------------
 
-    def restore(self, state: ProducerState | LeaseState) -> None:
-        """Take over a part of a snapshot that is not an event."""
+    def restore(self, state: SnapshotPart) -> None:
+        """Take over a part of a snapshot; all of them must come before the next record."""
+        if isinstance(state, CacheEvent):
+            self._change_holds(self.revision, self._model(state.tenant_id, state.model_id), state)
+            return
         if isinstance(state, LeaseState):
             self.leases[state.tenant_id, state.replica_id] = state
             return
@@ -205,6 +242,52 @@ class Index:
         model = self.models.get((key.tenant_id, key.model_id))
         scope = model.schemes.get(key.hash_scheme) if model else None
         return scope.partitions.get(key.adapter_id) if scope else None
+
+    def fetch(self, key: PartitionKey, hashes: Sequence[bytes], bytes_max: int) -> Fetched:
+        """The vectors that a partition has for some hashes, as many as fit into `bytes_max`."""
+        partition = self.partition(key)
+        if partition is None:
+            return Fetched([False] * len(hashes), 0, 0, b"")
+        return partition.fetch(hashes, bytes_max, self._alive(key, partition))
+
+    def search(self, key: PartitionKey, query: Query, options: SearchOptions) -> list[Hit]:
+        """The best documents of a partition; InvalidError where the query has another width."""
+        partition = self.partition(key)
+        if partition is None:
+            return []
+        alive = self._alive(key, partition)
+        width = partition.dimensions_live(
+            self.models[key.tenant_id, key.model_id].holders.live, alive is not None
+        )
+        if query.embedding is not None and width and width != len(query.embedding):
+            raise InvalidError(
+                f"query_embedding has {len(query.embedding)} dimensions, the partition's "
+                f"vectors have {width}: embed the query with the model of the partition",
+                field="query_embedding.dimensions",
+                reason=Reason.DIMENSIONS_MISMATCH,
+            )
+        return search(
+            partition.vectors if width else None,
+            partition.words() if query.has_words else None,
+            partition.documents,
+            query=query.embedding if width else None,
+            query_text=query.text,
+            keywords=query.keywords,
+            allowed=query.allowed,
+            limit=query.limit,
+            max_distance=query.max_distance,
+            alive=alive,
+            options=options,
+        )
+
+    def chain_schemes(self, key: PartitionKey) -> list[str]:
+        """The model's schemes of the kind xxh3-chain/N, whatever the key's own scheme."""
+        model = self.models.get((key.tenant_id, key.model_id))
+        return [name for name in model.schemes if chain_block_size(name)] if model else []
+
+    def _alive(self, key: PartitionKey, partition: Partition) -> Alive | None:
+        holders = self.models[key.tenant_id, key.model_id].holders
+        return partition.alive(holders.live) if holders.retired else None
 
     def producer(self, tenant_id: str, model_id: str, replica_id: str) -> Producer | None:
         """What is known of a producer's numbering."""

@@ -14,7 +14,7 @@ tells how many entries are alive without looking at them.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from warmindex.event import EMPTY_DOCUMENT, Document
 from warmindex.index.tokencounts import TokenCounts
@@ -22,7 +22,7 @@ from warmindex.index.vectors import VectorStore
 from warmindex.index.words import WordIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from warmindex.event import FloatMatrix
 
@@ -34,6 +34,22 @@ BYTES_OBJECT_BYTES: Final = 33
 DOCUMENT_BYTES: Final = 170
 # The empty dicts and the object.
 PARTITION_BYTES: Final = 1500
+
+
+Alive: TypeAlias = "Callable[[bytes], bool]"
+
+
+class Fetched(NamedTuple):
+    """Vectors of some hashes.
+
+    `found` says of each hash whether it has a vector. `values` holds the first `rows` of
+    those that have, row-major little-endian float32, `dimensions` wide, as published.
+    """
+
+    found: list[bool]
+    dimensions: int
+    rows: int
+    values: bytes
 
 
 class Partition:
@@ -152,6 +168,26 @@ class Partition:
 
     # ---- reads -------------------------------------------------------------------------
 
+    def fetch(self, hashes: Sequence[bytes], bytes_max: int, alive: Alive | None) -> Fetched:
+        """The vectors of some hashes, in order, as many as fit into `bytes_max`; one at least.
+
+        `alive` says whether somebody holds an entry; None where nothing is retired.
+        """
+        if self.vectors is None:
+            return Fetched([False] * len(hashes), 0, 0, b"")
+        if alive is not None:
+            # No entry has an empty key: it stands for what is gone.
+            hashes = [content_hash if alive(content_hash) else b"" for content_hash in hashes]
+        dimensions = self.vectors.dimensions
+        rows_max = max(1, bytes_max // (4 * dimensions))
+        found, values = self.vectors.gather(hashes, rows_max)
+        return Fetched(found, dimensions, len(values) // (4 * dimensions), values)
+
+    def alive(self, live: int) -> Alive:
+        """Whether somebody holds an entry, where some of the bits may be retired."""
+        get = self.entries.get
+        return lambda content_hash: bool(get(content_hash, 0) & live)
+
     def entries_live(self, live: int, retired: bool) -> int:
         """How many entries somebody holds."""
         if not retired:
@@ -252,7 +288,3 @@ class Partition:
                     self._words.discard(content_hash)
         self.tokens.discard(group)
 
-
-def live_hashes(entries: Mapping[bytes, int], hashes: Iterable[bytes], live: int) -> list[bytes]:
-    """Those of the hashes that somebody holds."""
-    return [content_hash for content_hash in hashes if entries.get(content_hash, 0) & live]

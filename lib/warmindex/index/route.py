@@ -84,8 +84,8 @@ def lookup(
         if partition is None:
             continue
         for match in _runs(partition, model.holders, chains[scheme], scheme, replica_ids):
-            known = best.get(match.replica_id)
-            if known is None or (match.tokens, match.blocks) > (known.tokens, known.blocks):
+            other = best.get(match.replica_id)
+            if other is None or (match.tokens, match.blocks) > (other.tokens, other.blocks):
                 best[match.replica_id] = match
     by_tokens = len(chains) > 1
     ranked = sorted(

@@ -1,0 +1,149 @@
+"""The server as a whole: starts in order, drains in order.
+
+start   HTTP port (alive, not ready) -> journal and replay -> gRPC port -> SERVING
+stop    not ready, NOT_SERVING -> streams end, calls under way are answered -> journal
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from warmindex import limits
+from warmindex.errors import InvalidError
+from warmindex.v1 import index_service_pb2, index_service_pb2_grpc
+
+from warmindex_server.http import HttpPort
+from warmindex_server.journal.registry import open_journal
+from warmindex_server.replicas import Heard
+from warmindex_server.rpc.service import IndexService
+from warmindex_server.store import Store
+
+if TYPE_CHECKING:
+    from warmindex_server.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+SERVICE: Final = index_service_pb2.DESCRIPTOR.services_by_name["IndexService"].full_name
+
+# Clients ping an idle stream every 10 s and more; gRPC's own default takes more than one
+# ping in 300 s for an attack and hangs up.
+PING_INTERVAL_MS_MIN: Final = 5_000
+
+GRPC_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
+    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", limits.MESSAGE_BYTES_MAX),
+    # A second server on the same port would take half of the calls to an index of its own.
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+class Server:
+    """One process: a journal, an index, a gRPC port and an HTTP port."""
+
+    def __init__(self, settings: Settings) -> None:
+        check_exposure(settings)
+        self._settings = settings
+        self._state = "starting"
+        self.port = 0
+        self.http_port = 0
+        self._http = HttpPort(lambda: (self._state == "serving", self._state))
+        self._health = health.aio.HealthServicer()
+        self._store: Store | None = None
+        self._service: IndexService | None = None
+        self._grpc: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Load what the journal has, then serve.
+
+        Raises OSError where a port is taken, and what the journal raises.
+        """
+        host, http_port = split_address(self._settings.http_listen)
+        self.http_port = await self._http.start(host, http_port)
+        self._state = "replaying"
+        journal = open_journal(self._settings.journal)
+        await journal.start()
+        heard = Heard()
+        self._store = Store(journal)
+        self._store.listeners.append(heard)
+        await self._store.load()
+        self._service = IndexService(self._store, heard)
+        self._grpc = self._make_grpc(self._service)
+        self.port = self._bind(self._grpc)
+        await self._set_health(serving=True)
+        await self._grpc.start()
+        self._state = "serving"
+        _log.info(
+            "serving %s at revision %d, http on port %d",
+            journal.name,
+            self._store.revision,
+            self.http_port,
+        )
+
+    async def stop(self) -> None:
+        """Drain: answer what is under way, within the grace, and let go of everything."""
+        self._state = "closing"
+        if self._grpc is not None and self._service is not None:
+            await self._set_health(serving=False)
+            self._service.close()
+            await self._grpc.stop(self._settings.grace_s)
+        if self._store is not None:
+            await self._store.close()
+        await self._http.close()
+
+    def _make_grpc(self, service: IndexService) -> grpc.aio.Server:
+        server = grpc.aio.server(options=GRPC_OPTIONS)
+        index_service_pb2_grpc.add_IndexServiceServicer_to_server(service, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        return server
+
+    def _bind(self, server: grpc.aio.Server) -> int:
+        try:
+            port = server.add_insecure_port(self._settings.listen)
+        except RuntimeError as error:
+            raise OSError(
+                f"cannot listen on {self._settings.listen}: the port is taken, or the address "
+                "is not this machine's; choose another with --listen"
+            ) from error
+        return port
+
+    async def _set_health(self, *, serving: bool) -> None:
+        status = (
+            health_pb2.HealthCheckResponse.SERVING
+            if serving
+            else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
+        for name in ("", SERVICE):
+            await self._health.set(name, status)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT, without the brackets of an IPv6 host."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def check_exposure(settings: Settings) -> None:
+    """Raise InvalidError where others could reach the server and nobody asked for that."""
+    if settings.insecure:
+        return
+    for flag, address in (("--listen", settings.listen), ("--http-listen", settings.http_listen)):
+        host, _ = split_address(address)
+        try:
+            loopback = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            loopback = host == "localhost"
+        if not loopback:
+            raise InvalidError(
+                f"{flag} is {address}, which others can reach, and there is neither TLS nor "
+                "tokens: listen on 127.0.0.1, or say --insecure where the network is trusted",
+                field=flag,
+            )

@@ -1,0 +1,1 @@
+"""The edge: validate, call, translate. Nothing is decided here."""

@@ -1,0 +1,97 @@
+"""PublishEvent and PublishEvents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from warmindex import limits
+from warmindex.errors import InvalidError, Reason
+from warmindex.index import Outcome
+from warmindex.v1 import index_service_pb2 as pb
+from warmindex.wire import event_from_wire, used_number_from_wire
+
+if TYPE_CHECKING:
+    from warmindex.event import CacheEvent
+    from warmindex.index import Applied
+    from warmindex.record import UsedNumber
+    from warmindex.v1.error_reason_pb2 import ErrorReason
+
+    from warmindex_server.store import Store
+
+
+async def publish_event(store: Store, request: pb.PublishEventRequest) -> pb.PublishEventResponse:
+    """Apply one event; an invalid one is an error, after its number is used up."""
+    if not request.HasField("event"):
+        raise InvalidError(
+            "event is required: put the event into the request's field `event`",
+            field="event",
+            reason=Reason.FIELD_REQUIRED,
+        )
+    try:
+        event = event_from_wire(request.event)
+    except InvalidError:
+        used = used_number_from_wire(request.event)
+        if used is not None:
+            await store.publish(used)
+        raise
+    applied = await store.publish(event)
+    if applied.outcome is Outcome.REFUSED:
+        raise InvalidError(applied.error, field="event.embeddings", reason=applied.reason)
+    return pb.PublishEventResponse(result=result_to_wire(applied), history_id=store.history_id)
+
+
+async def publish_batch(store: Store, request: pb.PublishEventsRequest) -> pb.PublishEventsResponse:
+    """Apply the events of one message in order; a bad one is REFUSED beside its neighbours."""
+    if len(request.events) > limits.EVENTS_PER_MESSAGE_MAX:
+        raise InvalidError(
+            f"events has {len(request.events)} events; at most {limits.EVENTS_PER_MESSAGE_MAX} "
+            "go into one message: send several",
+            field="events",
+            reason=Reason.TOO_MANY,
+        )
+    faults: dict[int, InvalidError] = {}
+    records: dict[int, CacheEvent | UsedNumber] = {}
+    for position, message in enumerate(request.events):
+        try:
+            records[position] = event_from_wire(message)
+        except InvalidError as error:
+            faults[position] = error
+            used = used_number_from_wire(message)
+            if used is not None:
+                records[position] = used
+        await store.give_way()
+    applied = dict(zip(records, await store.publish_all(list(records.values())), strict=True))
+    revision = store.revision
+    return pb.PublishEventsResponse(
+        results=[
+            _refusal(faults[position], applied.get(position), revision)
+            if position in faults
+            else result_to_wire(applied[position])
+            for position in range(len(request.events))
+        ],
+        history_id=store.history_id,
+    )
+
+
+def _refusal(error: InvalidError, applied: Applied | None, revision: int) -> pb.EventResult:
+    """The answer to an invalid event; `applied` is what became of its number, if it had one."""
+    return pb.EventResult(
+        outcome=pb.EventResult.OUTCOME_REFUSED,
+        revision=applied.revision if applied else revision,
+        resync_required=applied.resync_required if applied else False,
+        error=error.message,
+        reason=cast("ErrorReason.ValueType", int(error.reason)),
+    )
+
+
+def result_to_wire(applied: Applied) -> pb.EventResult:
+    """The answer to one event."""
+    return pb.EventResult(
+        outcome=cast("pb.EventResult.Outcome.ValueType", int(applied.outcome)),
+        revision=applied.revision,
+        holds_changed=applied.holds_added + applied.holds_removed,
+        resync_required=applied.resync_required,
+        error=applied.error,
+        current_epoch=applied.current_epoch,
+        reason=cast("ErrorReason.ValueType", int(applied.reason)),
+    )

@@ -1,0 +1,107 @@
+"""LookupRoute: who holds the beginning of a prompt."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+from warmindex import limits
+from warmindex.errors import InvalidError, Reason, required
+from warmindex.hashing import chain_block_size, chain_hashes
+from warmindex.index import route
+from warmindex.v1 import index_service_pb2 as pb
+from warmindex.wire import partition_from_wire
+
+from warmindex_server.rpc.fetch import check_hashes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from warmindex.event import PartitionKey
+    from warmindex.v1.event_pb2 import CacheTier
+
+    from warmindex_server.store import Store
+
+# Hashing more tokens than this would hold the event loop for over a millisecond.
+TOKENS_INLINE_MAX: Final = 32768
+
+
+async def lookup_route(store: Store, request: pb.LookupRouteRequest) -> pb.LookupRouteResponse:
+    """Validate, look up, translate."""
+    every_chain = not request.partition.hash_scheme
+    key = partition_from_wire(request.partition)
+    _check(request, key, every_chain=every_chain)
+    if request.min_revision > store.revision:
+        await store.wait_for_revision(request.min_revision, limits.MIN_REVISION_WAIT_S)
+    chains: Mapping[str, Sequence[bytes]]
+    if request.block_hashes:
+        chains = {key.hash_scheme: request.block_hashes}
+    elif every_chain:
+        chains = await _chains(store.index.chain_schemes(key), request.token_ids)
+    else:
+        chains = await _chains([key.hash_scheme], request.token_ids)
+    found = route.lookup(
+        store.index, key, chains, limit=request.limit, replica_ids=request.replica_ids
+    )
+    return pb.LookupRouteResponse(
+        matches=[
+            pb.LookupRouteResponse.ReplicaMatch(
+                replica_id=match.replica_id,
+                matched_blocks=match.blocks,
+                matched_tokens=match.tokens,
+                tier=cast("CacheTier.ValueType", int(match.tier)),
+            )
+            for match in found.matches
+        ],
+        reason=cast("pb.LookupRouteResponse.Reason.ValueType", int(found.reason)),
+        revision=store.revision,
+        replicas_in_scope=found.replicas_in_scope,
+    )
+
+
+def _check(request: pb.LookupRouteRequest, key: PartitionKey, *, every_chain: bool) -> None:
+    if request.block_hashes and request.token_ids:
+        raise InvalidError(
+            "block_hashes and token_ids are both set: send the prompt in one form",
+            field="block_hashes",
+            reason=Reason.CONFLICT,
+        )
+    if not (request.block_hashes or request.token_ids):
+        raise required("block_hashes", "send the prompt's block hashes, or its token_ids")
+    check_hashes(request.block_hashes, key.hash_scheme, "block_hashes", limits.BLOCK_HASHES_MAX)
+    for name, most in (
+        ("token_ids", limits.TOKEN_IDS_MAX),
+        ("replica_ids", limits.ROUTE_REPLICAS_MAX),
+    ):
+        count = len(getattr(request, name))
+        if count > most:
+            raise InvalidError(
+                f"{name} has {count} members; at most {most} are allowed",
+                field=name,
+                reason=Reason.TOO_MANY,
+            )
+    if request.token_ids and not every_chain and chain_block_size(key.hash_scheme) is None:
+        raise InvalidError(
+            f"token_ids cannot be hashed under {key.hash_scheme!r}: name the scheme "
+            "xxh3-chain/N, or leave it empty for every such scheme of the model",
+            field="partition.hash_scheme",
+            reason=Reason.CONFLICT,
+        )
+
+
+async def _chains(
+    schemes: Sequence[str], token_ids: Sequence[int]
+) -> Mapping[str, Sequence[bytes]]:
+    """The prompt's chain under each scheme."""
+    tokens = list(token_ids)
+    if len(tokens) * len(schemes) > TOKENS_INLINE_MAX:
+        return await asyncio.to_thread(_hash_all, schemes, tokens)
+    return _hash_all(schemes, tokens)
+
+
+def _hash_all(schemes: Sequence[str], tokens: Sequence[int]) -> Mapping[str, Sequence[bytes]]:
+    return {
+        scheme: chain_hashes(tokens, block_size)
+        for scheme in schemes
+        if (block_size := chain_block_size(scheme)) is not None
+    }

@@ -1,0 +1,148 @@
+"""IndexService: one line a call. What each does stands in the module of its concept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from warmindex.errors import NotBuiltError, ShuttingDownError
+from warmindex.index.search import SearchOptions
+from warmindex.v1 import index_service_pb2_grpc
+
+from warmindex_server.rpc import fetch, find, inspect, publish, route
+from warmindex_server.rpc.faults import answers, streams
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from warmindex.v1 import index_service_pb2 as pb
+
+    from warmindex_server.replicas import Heard
+    from warmindex_server.rpc.faults import Context
+    from warmindex_server.store import Store
+
+
+class IndexService(index_service_pb2_grpc.IndexServiceServicer):
+    """The contract's calls over one store."""
+
+    def __init__(self, store: Store, heard: Heard, options: SearchOptions | None = None) -> None:
+        self._store = store
+        self._heard = heard
+        self._options = options or SearchOptions()
+        self._closing = False
+        self._streams: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """End the streams that wait for their client: what they have sent is answered."""
+        self._closing = True
+        for task in self._streams:
+            task.cancel()
+
+    @answers
+    async def PublishEvent(
+        self, request: pb.PublishEventRequest, context: Context
+    ) -> pb.PublishEventResponse:
+        """Apply one event."""
+        return await publish.publish_event(self._store, request)
+
+    @streams
+    async def PublishEvents(
+        self, requests: AsyncIterator[pb.PublishEventsRequest], context: Context
+    ) -> AsyncIterator[pb.PublishEventsResponse]:
+        """Apply batches in order, and answer each."""
+        async for request in self._until_closing(requests):
+            yield await publish.publish_batch(self._store, request)
+
+    @answers
+    async def ReportState(
+        self, requests: AsyncIterator[pb.ReportStateRequest], context: Context
+    ) -> pb.ReportStateResponse:
+        """Not yet."""
+        raise NotBuiltError("ReportState is not part of this server's version: publish events")
+
+    @answers
+    async def GetEmbeddings(
+        self, request: pb.GetEmbeddingsRequest, context: Context
+    ) -> pb.GetEmbeddingsResponse:
+        """The vectors that a partition has for content hashes."""
+        return await fetch.get_embeddings(self._store, request)
+
+    @answers
+    async def ReleaseClaims(
+        self, request: pb.ReleaseClaimsRequest, context: Context
+    ) -> pb.ReleaseClaimsResponse:
+        """Not yet."""
+        raise NotBuiltError("ReleaseClaims is not part of this server's version: it gives none")
+
+    @answers
+    async def Search(self, request: pb.SearchRequest, context: Context) -> pb.SearchResponse:
+        """Rank a partition's documents."""
+        return await find.search(self._store, request, self._options)
+
+    @answers
+    async def LookupRoute(
+        self, request: pb.LookupRouteRequest, context: Context
+    ) -> pb.LookupRouteResponse:
+        """Rank replicas by the longest leading run that they hold."""
+        return await route.lookup_route(self._store, request)
+
+    @streams
+    async def WatchEvents(
+        self, request: pb.WatchEventsRequest, context: Context
+    ) -> AsyncIterator[pb.WatchEventsResponse]:
+        """Not yet."""
+        raise NotBuiltError("WatchEvents is not part of this server's version: ask again instead")
+        yield  # makes this a generator
+
+    @answers
+    async def ListPartitions(
+        self, request: pb.ListPartitionsRequest, context: Context
+    ) -> pb.ListPartitionsResponse:
+        """List partitions and their sizes."""
+        return await inspect.list_partitions(self._store, request)
+
+    @answers
+    async def ListReplicas(
+        self, request: pb.ListReplicasRequest, context: Context
+    ) -> pb.ListReplicasResponse:
+        """List the replicas that hold anything."""
+        return await inspect.list_replicas(self._store, self._heard, request)
+
+    @answers
+    async def GetEntry(self, request: pb.GetEntryRequest, context: Context) -> pb.GetEntryResponse:
+        """Show one content hash in every partition that has it."""
+        return await inspect.get_entry(self._store, request)
+
+    @answers
+    async def GetServerInfo(
+        self, request: pb.GetServerInfoRequest, context: Context
+    ) -> pb.GetServerInfoResponse:
+        """Describe the server."""
+        return await inspect.get_server_info(self._store)
+
+    async def _until_closing(
+        self, requests: AsyncIterator[pb.PublishEventsRequest]
+    ) -> AsyncIterator[pb.PublishEventsRequest]:
+        """The requests of a stream, as long as the server stays.
+
+        While the server is going away, a stream that is waiting for its client would hold it
+        until the grace is over: `close` breaks the wait, and only the wait.
+        """
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a handler runs in a task
+        iterator = aiter(requests)
+        while not self._closing:
+            self._streams.add(task)
+            try:
+                request = await anext(iterator)
+            except StopAsyncIteration:
+                return
+            except asyncio.CancelledError:
+                if not self._closing:
+                    raise
+                task.uncancel()
+                break
+            finally:
+                self._streams.discard(task)
+            yield request
+        raise ShuttingDownError("the server is going away: publish to another one, or again")

@@ -1,0 +1,172 @@
+"""The only writer: append to the journal, apply to the index, tell who waits.
+
+    publish --> journal.append --> index.apply --> listeners (watches, claims) --> answer
+
+Appending and applying happen in the order of revisions, and an answer is given when its
+record is visible here. How the two meet depends on the journal:
+
+    immediate   (memory) appending neither waits nor fails, so a record is appended and
+                applied in one step, without a queue
+    durable     (sqlite) publishers that arrive together share one append (group commit); one
+                task appends and applies, so the order needs no lock
+    shared      (redis) other servers append too: what is applied is what the journal's tail
+                yields, own records among them, and a publish waits for its own
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Final, Protocol
+
+from warmindex.errors import RevisionNotReachedError
+from warmindex.index import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warmindex.index import Applied
+    from warmindex.record import Record
+
+    from warmindex_server.journal.base import Journal
+
+_log = logging.getLogger(__name__)
+
+# No step on the event loop may hold it longer: a reader's p99 depends on it.
+LOOP_HOLD_S_MAX: Final = 0.002
+# One append of the durable path; more records wait for the next one.
+GROUP_RECORDS_MAX: Final = 4096
+
+
+class Listener(Protocol):
+    """Is told of every applied record, in order, in the same step; must not wait or raise."""
+
+    def applied(self, record: Record, applied: Applied) -> None:
+        """Take note of what a record did."""
+
+
+class Store:
+    """One index, its journal, and everyone who waits for it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.index = Index(journal.revision)
+        self.listeners: list[Listener] = []
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._ticket = count()
+        self._stepped = 0.0
+        self._reclaiming: asyncio.Task[None] | None = None
+
+    @property
+    def revision(self) -> int:
+        """The revision of the last record applied here."""
+        return self.index.revision
+
+    @property
+    def history_id(self) -> str:
+        """The journal's history."""
+        return self.journal.history_id
+
+    async def load(self) -> None:
+        """Rebuild the index from the journal: its snapshot, then what came after."""
+        snapshot = await self.journal.snapshot()
+        index = Index(snapshot.revision if snapshot else self.journal.revision)
+        if snapshot is not None:
+            async for parts in snapshot.batches:
+                for part in parts:
+                    index.restore(part)
+                await asyncio.sleep(0)
+        self.index = index
+        async for batch in self.journal.read(snapshot.revision if snapshot else 0):
+            for revision, record in batch:
+                index.apply(revision, record)
+                await self.give_way()
+
+    # ---- writing -----------------------------------------------------------------------
+
+    async def publish(self, record: Record) -> Applied:
+        """Append one record and apply it; it is visible when this returns.
+
+        Raises JournalUnavailableError where it could not be appended.
+        """
+        (applied,) = await self.publish_all((record,))
+        return applied
+
+    async def publish_all(self, records: Sequence[Record]) -> list[Applied]:
+        """Append records in order and apply them, giving way to others in between."""
+        results = []
+        for record in records:
+            (revision,) = await self.journal.append((record,))
+            results.append(self._apply(revision, record))
+            await self.give_way()
+        return results
+
+    async def give_way(self) -> None:
+        """Let others run, if this step has held the loop for long enough."""
+        if time.perf_counter() - self._stepped > LOOP_HOLD_S_MAX:
+            await asyncio.sleep(0)
+            self._stepped = time.perf_counter()
+
+    def _apply(self, revision: int, record: Record) -> Applied:
+        applied = self.index.apply(revision, record)
+        for listener in self.listeners:
+            listener.applied(record, applied)
+        if applied.vectors_replaced:
+            self._warn_of_replaced_vectors(record, applied)
+        while self._waiting and self._waiting[0][0] <= revision:
+            _, _, waiter = heappop(self._waiting)
+            if not waiter.done():
+                waiter.set_result(None)
+        if self.index.reclaimable and self._reclaiming is None:
+            self._reclaiming = asyncio.create_task(self._reclaim())
+        return applied
+
+    def _warn_of_replaced_vectors(self, record: Record, applied: Applied) -> None:
+        _log.warning(
+            "%d vectors replaced by other bytes under the same key, by replica %r: two "
+            "backends differ although they claim one model identity",
+            applied.vectors_replaced,
+            getattr(record, "replica_id", ""),
+        )
+
+    async def _reclaim(self) -> None:
+        """Give back what clears have retired, a step at a time."""
+        try:
+            more = self.index.reclaimable
+            while more:
+                more = self.index.reclaim_step()
+                await asyncio.sleep(0)
+        finally:
+            self._reclaiming = None
+
+    # ---- waiting -----------------------------------------------------------------------
+
+    async def wait_for_revision(self, revision: int, timeout_s: float) -> None:
+        """Return once `revision` is applied here.
+
+        Raises RevisionNotReachedError where that takes longer than `timeout_s`.
+        """
+        if revision <= self.revision:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (revision, next(self._ticket), waiter))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(waiter, timeout_s)
+            return
+        raise RevisionNotReachedError(
+            f"min_revision is {revision}, this server has reached {self.revision}: ask again, "
+            "or ask the server that acknowledged it",
+            field="min_revision",
+        )
+
+    async def close(self) -> None:
+        """Stop what runs in the background, and close the journal."""
+        if self._reclaiming is not None:
+            self._reclaiming.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reclaiming
+        await self.journal.close()
