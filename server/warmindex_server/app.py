@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from warmindex import limits
 from warmindex.errors import InvalidError
-from warmindex.v1 import index_service_pb2, index_service_pb2_grpc
 
 from warmindex_server.http import HttpPort
 from warmindex_server.journal.registry import open_journal
 from warmindex_server.replicas import Heard
+from warmindex_server.rpc.reflection import enable_reflection
 from warmindex_server.rpc.service import IndexService
 from warmindex_server.store import Store
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from warmindex_server.settings import Settings
 
 _log = logging.getLogger(__name__)
-
-SERVICE: Final = index_service_pb2.DESCRIPTOR.services_by_name["IndexService"].full_name
 
 # Clients ping an idle stream every 10 s and more; gRPC's own default takes more than one
 # ping in 300 s for an attack and hangs up.
@@ -99,10 +96,9 @@ class Server:
 
     def _make_grpc(self, service: IndexService) -> grpc.aio.Server:
         server = grpc.aio.server(options=GRPC_OPTIONS)
-        index_service_pb2_grpc.add_IndexServiceServicer_to_server(service, server)
+        service.add_to(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        enable_reflection((service.NAME, health.SERVICE_NAME), server)
         return server
 
     def _bind(self, server: grpc.aio.Server) -> int:
@@ -121,7 +117,7 @@ class Server:
             if serving
             else health_pb2.HealthCheckResponse.NOT_SERVING
         )
-        for name in ("", SERVICE):
+        for name in ("", IndexService.NAME):
             await self._health.set(name, status)
 
 

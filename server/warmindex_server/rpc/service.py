@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from warmindex.errors import NotBuiltError, ShuttingDownError
 from warmindex.index.search import SearchOptions
-from warmindex.v1 import index_service_pb2_grpc
+from warmindex.v1 import index_service_pb2, index_service_pb2_grpc
 
 from warmindex_server.rpc import fetch, find, inspect, publish, route
 from warmindex_server.rpc.faults import answers, streams
@@ -15,6 +15,7 @@ from warmindex_server.rpc.faults import answers, streams
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    import grpc
     from warmindex.v1 import index_service_pb2 as pb
 
     from warmindex_server.replicas import Heard
@@ -25,12 +26,19 @@ if TYPE_CHECKING:
 class IndexService(index_service_pb2_grpc.IndexServiceServicer):
     """The contract's calls over one store."""
 
+    # What health and reflection know it by.
+    NAME: ClassVar[str] = index_service_pb2.DESCRIPTOR.services_by_name["IndexService"].full_name
+
     def __init__(self, store: Store, heard: Heard, options: SearchOptions | None = None) -> None:
         self._store = store
         self._heard = heard
         self._options = options or SearchOptions()
         self._closing = False
         self._streams: set[asyncio.Task[None]] = set()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Let a server answer these calls; before it starts."""
+        index_service_pb2_grpc.add_IndexServiceServicer_to_server(self, server)
 
     def close(self) -> None:
         """End the streams that wait for their client: what they have sent is answered."""
