@@ -88,3 +88,48 @@ def vector(settings: Settings, text: str, adapter: str, dimensions: int) -> np.n
 def _word(seed: str, word: str, dimensions: int) -> np.ndarray:
     digest = hashlib.sha256(f"{seed}|{word.strip('.,:;()')}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "little")).standard_normal(dimensions)
+
+
+def answer_row(settings: Settings, text: str, body: dict[str, Any]) -> Any:
+    """What stands in an answer for one text: its vector, or what a fault makes of it."""
+    width = settings.dimensions
+    if settings.fault_dimensions != "ignore":
+        width = body.get("dimensions") or width
+    adapter = "|".join(str(body.get(key, "")) for key in ("model", "task", "lora"))
+    row = vector(settings, text, adapter, width).tolist()
+    if not any(part in text for part in settings.fault_vector_of):
+        return row
+    faults: dict[str, Any] = {
+        "nan": [float("nan")] * width,
+        "null": [None] * width,
+        "inf": [float("inf"), *row[1:]],
+        "zero": [0.0] * width,
+        "short": row[:-1],
+        "text": [str(value) for value in row],
+    }
+    return faults[settings.fault_vector]
+
+
+def refusal(
+    settings: Settings, texts: list[str], body: dict[str, Any]
+) -> tuple[int, str, str] | None:
+    """Status, kind and message where a request breaks a rule, as TEI words them."""
+    status, limit = settings.validation_status, settings.max_client_batch_size
+    longest = max((len(text.split()) for text in texts), default=0)
+    cut = settings.auto_truncate if body.get("truncate") is None else body["truncate"]
+    too_long = longest > settings.max_input_length and not cut
+    guilty = any(part in text for part in settings.fault_guilty for text in texts)
+    no_width = settings.fault_dimensions == "refuse" and "dimensions" in body
+    size = f"batch size {len(texts)} > maximum allowed batch size {limit}"
+    length = f"`inputs` must have less than {settings.max_input_length} tokens. Given: {longest}"
+    width = "this model does not support matryoshka dimensions"
+    rules = (
+        (not texts or not all(texts), 400, "Empty", "`inputs` cannot be empty"),
+        (len(texts) > limit, status, "Validation", size),
+        (len(texts) > settings.max_concurrent_requests, 429, "Overloaded", "Model is overloaded"),
+        (too_long, status, "Validation", length),
+        (guilty, settings.fault_guilty_status, "Tokenizer", "cannot process this input"),
+        (no_width, 400, "Validation", width),
+    )
+    found = (answer for broken, *answer in rules if broken)
+    return next(((int(code), str(kind), str(text)) for code, kind, text in found), None)

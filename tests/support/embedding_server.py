@@ -36,7 +36,7 @@ from aiohttp import web
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.embedding_faults import Settings, vector
+from support.embedding_faults import Settings, answer_row, refusal
 
 
 class EmbeddingServer:
@@ -173,75 +173,20 @@ class EmbeddingServer:
         self.bodies.append(body)
         given = body[key]
         texts: list[str] = [given] if isinstance(given, str) else given
-        refusal = self._refusal(texts, body)
-        if refusal is not None:
-            return refusal
+        refused = refusal(settings, texts, body)
+        if refused is not None:
+            status, kind, message = refused
+            return web.json_response({"error": message, "error_type": kind}, status=status)
         async with self._one_at_a_time if settings.serial else nullcontext():
             await asyncio.sleep(
                 (settings.batch_sleep_ms + settings.text_sleep_ms * len(texts)) / 1e3
             )
         if 0 <= settings.fault_swap_after <= len(self.batches):
             settings.model_id, settings.fault_swap_after = settings.fault_swap_to, -1
-        rows = [self._row(text, body) for text in texts]
+        rows = [answer_row(settings, text, body) for text in texts]
         self.batches.append(len(texts))
         self.texts.update(texts)
         return body, rows[: len(rows) - settings.fault_short]
-
-    def _row(self, text: str, body: dict[str, Any]) -> Any:
-        settings = self.settings
-        width = settings.dimensions
-        if settings.fault_dimensions != "ignore":
-            width = body.get("dimensions") or width
-        adapter = "|".join(str(body.get(key, "")) for key in ("model", "task", "lora"))
-        row = vector(settings, text, adapter, width).tolist()
-        if any(part in text for part in settings.fault_vector_of):
-            fault: dict[str, Any] = {
-                "nan": [float("nan")] * width,
-                "null": [None] * width,
-                "inf": [float("inf"), *row[1:]],
-                "zero": [0.0] * width,
-                "short": row[:-1],
-                "text": [str(value) for value in row],
-            }
-            return fault[settings.fault_vector]
-        return row
-
-    def _refusal(self, texts: list[str], body: dict[str, Any]) -> web.Response | None:
-        settings = self.settings
-        limit = settings.max_client_batch_size
-        status = settings.validation_status
-        longest = max((len(text.split()) for text in texts), default=0)
-        cut = settings.auto_truncate if body.get("truncate") is None else body["truncate"]
-        guilty = any(part in text for part in settings.fault_guilty for text in texts)
-        rules = (
-            (not texts or not all(texts), 400, "Empty", "`inputs` cannot be empty"),
-            (
-                len(texts) > limit,
-                status,
-                "Validation",
-                f"batch size {len(texts)} > maximum allowed batch size {limit}",
-            ),
-            (
-                len(texts) > settings.max_concurrent_requests,
-                429,
-                "Overloaded",
-                "Model is overloaded",
-            ),
-            (
-                longest > settings.max_input_length and not cut,
-                status,
-                "Validation",
-                f"`inputs` must have less than {settings.max_input_length} tokens. Given: {longest}",
-            ),
-            (guilty, settings.fault_guilty_status, "Tokenizer", "cannot process this input"),
-            (
-                settings.fault_dimensions == "refuse" and "dimensions" in body,
-                400,
-                "Validation",
-                "this model does not support matryoshka dimensions",
-            ),
-        )
-        return next((_error(*answer) for broken, *answer in rules if broken), None)
 
     async def _fault(self, request: web.Request) -> web.StreamResponse | None:
         """What is answered whatever was asked: a scripted reply, 401, silence, HTML."""
@@ -276,10 +221,6 @@ class EmbeddingServer:
         if settings.fault_html:
             return web.Response(text="<html>Welcome</html>", content_type="text/html")
         return None
-
-
-def _error(status: Any, kind: Any, message: Any) -> web.Response:
-    return web.json_response({"error": message, "error_type": kind}, status=status)
 
 
 @asynccontextmanager
