@@ -24,8 +24,11 @@ from warmindex.event import (
 )
 from warmindex.record import UsedNumber
 from warmindex.v1 import event_pb2 as pb
+from warmindex.v1 import index_service_pb2 as service_pb
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from google.protobuf.duration_pb2 import Duration
 
     from warmindex.event import FloatMatrix
@@ -37,6 +40,9 @@ _LITTLE_ENDIAN_FLOAT: Final = np.dtype("<f4")
 # An event without documents cannot be longer than its vectors and this much beside them:
 # 4096 hashes of 64 bytes, and strings at their limits.
 _BYTES_BESIDE_VECTORS: Final = 300 * limits.KIB
+# What one message of a stream of events should be: large enough to make the call around it
+# cheap, small enough to be taken in a few steps.
+BATCH_BYTES: Final = limits.MIB
 
 
 def event_from_wire(message: pb.CacheEvent) -> CacheEvent:
@@ -139,6 +145,22 @@ def event_to_wire(
             pb.Document(name=each.name, description=each.description) for each in event.documents
         )
     return message
+
+
+def batches(events: Iterable[CacheEvent]) -> Iterator[service_pb.PublishEventsRequest]:
+    """Events in order as messages of PublishEvents, each within the limits of one."""
+    request, size = service_pb.PublishEventsRequest(), 0
+    for event in events:
+        message = event_to_wire(event)
+        length = message.ByteSize()
+        full = len(request.events) == limits.EVENTS_PER_MESSAGE_MAX
+        if request.events and (full or size + length > BATCH_BYTES):
+            yield request
+            request, size = service_pb.PublishEventsRequest(), 0
+        request.events.append(message)
+        size += length
+    if request.events:
+        yield request
 
 
 def change_from_wire(message: pb.CacheEvent) -> CacheEvent:

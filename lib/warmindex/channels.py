@@ -1,0 +1,175 @@
+"""Connections to one or several servers, and gRPC's errors in the package's own words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from warmindex import errors, limits
+from warmindex.errors import InvalidError, Reason, UnavailableError, WarmindexError
+from warmindex.v1 import index_service_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+Answer = TypeVar("Answer")
+
+# An idle connection through a load balancer is cut after a minute or so; a ping keeps it.
+KEEPALIVE_MS: Final = 30_000
+# A server that is gone is noticed after this; the next one is asked then.
+KEEPALIVE_TIMEOUT_MS: Final = 10_000
+
+_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
+    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", limits.MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # gRPC's own back-off grows to two minutes; a server that is back is wanted at once.
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+)
+
+_BY_STATUS: Final[dict[str, type[WarmindexError]]] = {
+    kind.status: kind
+    for kind in (
+        errors.InvalidError,
+        errors.FencedError,
+        errors.OvertakenError,
+        errors.QuotaError,
+        errors.NotBuiltError,
+        errors.UnauthenticatedError,
+        errors.ForbiddenError,
+        errors.UnavailableError,
+    )
+}
+_BY_REASON: Final[dict[Reason, type[WarmindexError]]] = {
+    kind.default_reason: kind
+    for kind in (
+        errors.RevisionNotReachedError,
+        errors.JournalUnavailableError,
+        errors.ShuttingDownError,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """How to speak to the servers: with TLS (files are PEM), or in the clear."""
+
+    tls: bool = False
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether TLS is used."""
+        return self.tls or self.ca_file is not None or self.certificate_file is not None
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """The channel's credentials; None for a connection in the clear."""
+        if not self.encrypted:
+            return None
+        return grpc.ssl_channel_credentials(
+            root_certificates=_content(self.ca_file),
+            private_key=_content(self.key_file),
+            certificate_chain=_content(self.certificate_file),
+        )
+
+
+class Channels:
+    """One channel a server, made when it is first needed; calls stay with the one that works."""
+
+    def __init__(self, servers: str, security: Security | None = None) -> None:
+        self._addresses = [each.strip() for each in servers.split(",") if each.strip()]
+        if not self._addresses:
+            raise InvalidError("server is empty: give HOST:PORT, or several with commas")
+        self._security = security or Security()
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._stubs: dict[str, Any] = {}
+        self._current = 0
+
+    @property
+    def address(self) -> str:
+        """The server that is asked first."""
+        return self._addresses[self._current]
+
+    async def attempt(self, call: Callable[[Any], Awaitable[Answer]]) -> Answer:
+        """Make a call on the present server, or on the next that can be reached.
+
+        Raises the WarmindexError of the last one tried.
+        """
+        for left in reversed(range(len(self._addresses))):
+            address = self.address
+            try:
+                return await call(self.stub(address))
+            except grpc.aio.AioRpcError as error:
+                translated = error_of(error, address)
+                if not isinstance(translated, UnavailableError):
+                    raise translated from None
+                self.move_on(address)
+                if not left:
+                    raise translated from None
+        raise AssertionError("unreachable")
+
+    def move_on(self, address: str) -> None:
+        """Ask the next server first from now on, unless someone has moved on already."""
+        if self.address == address:
+            self._current = (self._current + 1) % len(self._addresses)
+
+    def stub(self, address: str) -> Any:
+        """The calls of one server."""
+        if address not in self._stubs:
+            channel = self._channels[address] = self._open(address)
+            self._stubs[address] = index_service_pb2_grpc.IndexServiceStub(channel)
+        return self._stubs[address]
+
+    async def close(self) -> None:
+        """Close all channels."""
+        channels, self._channels, self._stubs = self._channels, {}, {}
+        for channel in channels.values():
+            await channel.close()
+
+    def _open(self, address: str) -> grpc.aio.Channel:
+        credentials = self._security.credentials()
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, _OPTIONS)
+        return grpc.aio.secure_channel(address, credentials, _OPTIONS)
+
+
+def error_of(error: grpc.aio.AioRpcError, address: str = "") -> WarmindexError:
+    """A gRPC error as one of the package's, with reason and field where the server gave them."""
+    reason, field = _details(error)
+    status = error.code().name
+    message = error.details() or status
+    if status == "DEADLINE_EXCEEDED":
+        return UnavailableError(f"no answer in time from {address}")
+    kind = _BY_REASON.get(reason) or _BY_STATUS.get(status, WarmindexError)
+    if status == "UNAVAILABLE" and reason is Reason.UNSPECIFIED:
+        message = f"cannot reach {address}: {message}"
+    return kind(message, field=field, reason=reason)
+
+
+def _details(error: grpc.aio.AioRpcError) -> tuple[Reason, str]:
+    reason, field = Reason.UNSPECIFIED, ""
+    status = rpc_status.from_call(error)
+    for detail in status.details if status else ():
+        info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+        if detail.Is(info.DESCRIPTOR):
+            detail.Unpack(info)
+            name = info.reason.removeprefix("ERROR_REASON_")
+            reason = Reason.__members__.get(name, Reason.UNSPECIFIED)
+        elif detail.Is(request.DESCRIPTOR):
+            detail.Unpack(request)
+            field = request.field_violations[0].field if request.field_violations else ""
+    return reason, field
+
+
+def _content(path: Path | None) -> bytes | None:
+    return path.read_bytes() if path is not None else None

@@ -1,0 +1,328 @@
+"""An asyncio client of the index: typed, numpy in and out, no stubs in its face.
+
+    async with IndexClient("127.0.0.1:50151") as client:
+        found = await client.get_embeddings(key, hashes)
+
+Several servers may be named, separated by commas; they must share one journal. Calls go to
+one of them, and on to the next when it cannot be reached. Every error is one of
+`warmindex.errors`; a call that got no answer in time is an UnavailableError.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+import numpy as np
+
+from warmindex import wire
+from warmindex.answers import (
+    Embeddings,
+    EntryView,
+    KeyState,
+    PartitionView,
+    PublishResult,
+    ReplicaView,
+    RouteAnswer,
+    SearchHit,
+    ServerInfo,
+)
+from warmindex.channels import Channels
+from warmindex.errors import Reason
+from warmindex.event import Document, PartitionKey, Tier
+from warmindex.index.change import Outcome
+from warmindex.index.route import Match
+from warmindex.index.route import Reason as RouteReason
+from warmindex.v1 import index_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from warmindex.channels import Security
+    from warmindex.event import CacheEvent
+
+DEFAULT_SERVER: Final = "127.0.0.1:50151"
+# A read is answered from memory in milliseconds; whoever waits longer is better off computing.
+TIMEOUT_S_DEFAULT: Final = 5.0
+
+
+class IndexClient:
+    """One fleet's index. Make it inside a running event loop; close it, or use `async with`."""
+
+    def __init__(
+        self,
+        server: str = DEFAULT_SERVER,
+        *,
+        timeout_s: float = TIMEOUT_S_DEFAULT,
+        security: Security | None = None,
+    ) -> None:
+        self._channels = Channels(server, security)
+        self._timeout_s = timeout_s
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._channels.close()
+
+    # ---- publishing --------------------------------------------------------------------
+
+    async def publish(self, event: CacheEvent) -> PublishResult:
+        """Publish one event; it is journaled and visible when this returns."""
+        request = pb.PublishEventRequest(event=wire.event_to_wire(event))
+        response = await self._call("PublishEvent", request)
+        return _result(response.result, response.history_id)
+
+    async def publish_all(self, events: Iterable[CacheEvent]) -> list[PublishResult]:
+        """Publish events in order over one stream, a few MiB a message; one result for each."""
+        results: list[PublishResult] = []
+        messages = list(wire.batches(events))
+        if not messages:
+            return results
+
+        async def exchange(stub: Any) -> None:
+            results.clear()
+            call = stub.PublishEvents(iter(messages), timeout=self._timeout_s * len(messages))
+            async for response in call:
+                results.extend(_result(each, response.history_id) for each in response.results)
+
+        await self._channels.attempt(exchange)
+        return results
+
+    # ---- reading -----------------------------------------------------------------------
+
+    async def get_embeddings(
+        self,
+        partition: PartitionKey,
+        hashes: Sequence[bytes],
+        *,
+        claimant_id: str = "",
+        claim_ttl_s: float | None = None,
+        wait_s: float = 0.0,
+        min_revision: int = 0,
+        max_bytes: int = 0,
+        max_claims: int = 0,
+        timeout_s: float | None = None,
+    ) -> Embeddings:
+        """One answer to one question: a state per hash, and the rows of those found.
+
+        At most 4096 hashes; with many, some may be KeyState.DEFERRED: ask again for them.
+        """
+        request = pb.GetEmbeddingsRequest(
+            partition=wire.partition_to_wire(partition),
+            content_hashes=hashes,
+            claimant_id=claimant_id,
+            min_revision=min_revision,
+            max_bytes=max_bytes,
+            max_claims=max_claims,
+        )
+        if claim_ttl_s is not None:
+            request.claim_ttl.FromMicroseconds(int(claim_ttl_s * 1e6))
+        if wait_s:
+            request.wait.FromMicroseconds(int(wait_s * 1e6))
+        response = await self._call(
+            "GetEmbeddings", request, (timeout_s or self._timeout_s) + wait_s
+        )
+        states = [KeyState.of(state) for state in response.states]
+        block = response.embeddings
+        return Embeddings(
+            states=states,
+            vectors=wire.rows_from_wire(block, states.count(KeyState.FOUND), "embeddings")
+            if block.values
+            else np.empty((0, 0), np.float32),
+            revision=response.revision,
+            history_id=response.history_id,
+        )
+
+    async def release_claims(
+        self, partition: PartitionKey, claimant_id: str, hashes: Sequence[bytes]
+    ) -> int:
+        """Give up claims whose content will not be published; how many there were."""
+        request = pb.ReleaseClaimsRequest(
+            partition=wire.partition_to_wire(partition),
+            claimant_id=claimant_id,
+            content_hashes=hashes,
+        )
+        return int((await self._call("ReleaseClaims", request)).released)
+
+    async def search(
+        self,
+        partition: PartitionKey,
+        *,
+        embedding: NDArray[np.float32] | None = None,
+        text: str = "",
+        keywords: Sequence[str] = (),
+        allowed: Collection[bytes] | None = None,
+        limit: int = 0,
+        max_distance: float | None = None,
+        min_revision: int = 0,
+    ) -> list[SearchHit]:
+        """The best documents of a partition, best first.
+
+        `embedding` is float32 of shape (dimensions,). `allowed`, where not None, limits the
+        answer to these hashes.
+        """
+        request = pb.SearchRequest(
+            partition=wire.partition_to_wire(partition),
+            query_text=text,
+            keywords=keywords,
+            limit=limit,
+            max_distance=max_distance,
+            min_revision=min_revision,
+        )
+        if embedding is not None:
+            request.query_embedding.CopyFrom(wire.rows_to_wire(embedding.reshape(1, -1)))
+        if allowed is not None:
+            request.allowed.SetInParent()
+            request.allowed.content_hashes.extend(allowed)
+        response = await self._call("Search", request)
+        return [
+            SearchHit(
+                content_hash=hit.content_hash,
+                document=Document(hit.document.name, hit.document.description),
+                score=hit.score,
+                distance=hit.distance if hit.HasField("distance") else None,
+                lexical_score=hit.lexical_score if hit.HasField("lexical_score") else None,
+            )
+            for hit in response.hits
+        ]
+
+    async def lookup_route(
+        self,
+        partition: PartitionKey,
+        *,
+        block_hashes: Sequence[bytes] = (),
+        token_ids: Sequence[int] = (),
+        limit: int = 0,
+        replica_ids: Sequence[str] = (),
+        min_revision: int = 0,
+    ) -> RouteAnswer:
+        """Who holds the longest beginning of a prompt; give its block hashes or its tokens.
+
+        With tokens, an empty `hash_scheme` looks under every block size of the model.
+        """
+        request = pb.LookupRouteRequest(
+            partition=wire.partition_to_wire(partition),
+            block_hashes=block_hashes,
+            token_ids=token_ids,
+            limit=limit,
+            replica_ids=replica_ids,
+            min_revision=min_revision,
+        )
+        response = await self._call("LookupRoute", request)
+        return RouteAnswer(
+            matches=[
+                Match(
+                    match.replica_id, match.matched_blocks, match.matched_tokens, Tier(match.tier)
+                )
+                for match in response.matches
+            ],
+            reason=RouteReason(response.reason),
+            revision=response.revision,
+            replicas_in_scope=response.replicas_in_scope,
+        )
+
+    # ---- looking around ----------------------------------------------------------------
+
+    async def server_info(self) -> ServerInfo:
+        """Version, history and revision of the server that answers."""
+        info = await self._call("GetServerInfo", pb.GetServerInfoRequest())
+        return ServerInfo(info.version, info.history_id, info.revision, info.journal, info.entries)
+
+    async def partitions(self, tenant_id: str = "", model_id: str = "") -> list[PartitionView]:
+        """All partitions of a tenant, in key order."""
+        request = pb.ListPartitionsRequest(tenant_id=tenant_id, model_id=model_id)
+        return [
+            PartitionView(
+                wire.partition_from_wire(each.key),
+                each.entries,
+                each.embeddings,
+                each.dimensions,
+                each.replicas,
+                each.memory_bytes,
+            )
+            async for each in self._pages("ListPartitions", request, lambda page: page.partitions)
+        ]
+
+    async def replicas(self, tenant_id: str = "") -> list[ReplicaView]:
+        """All replicas of a tenant that hold anything, by name and model."""
+        request = pb.ListReplicasRequest(tenant_id=tenant_id)
+        return [
+            ReplicaView(
+                replica_id=each.replica_id,
+                model_id=each.model_id,
+                holds=each.holds,
+                epoch=each.epoch,
+                sequence=each.sequence,
+                resync_required=each.resync_required,
+                lease_remaining_s=_seconds(each, "lease_remaining"),
+                heard_ago_s=_seconds(each, "heard_ago"),
+            )
+            async for each in self._pages("ListReplicas", request, lambda page: page.replicas)
+        ]
+
+    async def entries(self, content_hash: bytes, tenant_id: str = "") -> list[EntryView]:
+        """One content hash in every partition that has it, in key order."""
+        request = pb.GetEntryRequest(tenant_id=tenant_id, content_hash=content_hash)
+        return [
+            EntryView(
+                partition=wire.partition_from_wire(each.partition),
+                holds=[(hold.replica_id, Tier(hold.tier)) for hold in each.holds],
+                document=Document(each.document.name, each.document.description)
+                if each.HasField("document")
+                else None,
+                dimensions=each.dimensions,
+            )
+            async for each in self._pages("GetEntry", request, lambda page: page.entries)
+        ]
+
+    # ---- how it is done ----------------------------------------------------------------
+
+    async def _call(self, method: str, request: Any, timeout_s: float | None = None) -> Any:
+        deadline_s = timeout_s or self._timeout_s
+
+        async def call(stub: Any) -> Any:
+            return await getattr(stub, method)(request, timeout=deadline_s)
+
+        return await self._channels.attempt(call)
+
+    async def _pages(
+        self, method: str, request: Any, items: Callable[[Any], Iterable[Any]]
+    ) -> AsyncIterator[Any]:
+        while True:
+            page = await self._call(method, request)
+            for item in items(page):
+                yield item
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+
+def _result(result: pb.EventResult, history_id: str) -> PublishResult:
+    return PublishResult(
+        outcome=Outcome(result.outcome),
+        revision=result.revision,
+        holds_changed=result.holds_changed,
+        resync_required=result.resync_required,
+        error=result.error,
+        reason=Reason(result.reason),
+        current_epoch=result.current_epoch,
+        history_id=history_id,
+    )
+
+
+def _seconds(message: Any, field: str) -> float | None:
+    if not message.HasField(field):
+        return None
+    return cast("float", getattr(message, field).ToMicroseconds() / 1e6)
