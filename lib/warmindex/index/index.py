@@ -183,9 +183,9 @@ class Index:
             return _not_in_order(revision, producer, standing)
         if standing is Standing.GAP:
             return _overtaken(revision)
-        for event in report.changes:
-            if event.type is EventType.EMBEDDED and (width := model.width_conflict(event)):
-                return _other_width(revision, event, width)
+        conflict = model.report_conflict(report.changes)
+        if conflict:
+            return _other_width(revision, *conflict)
         parts = [self._change_holds(revision, model, event) for event in report.changes]
         after_report(producer, report)
         changes = [change for part in parts for change in part.changes]

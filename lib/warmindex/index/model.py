@@ -12,7 +12,7 @@ from warmindex.index.producers import Producer
 from warmindex.index.scope import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from warmindex.event import CacheEvent
     from warmindex.index.partition import Partition
@@ -52,6 +52,22 @@ class Model:
         if partition.vectors.dimensions == event.embeddings.shape[1]:
             return 0
         return partition.dimensions_live(self.holders.live, self.holders.retired)
+
+    def report_conflict(self, events: Iterable[CacheEvent]) -> tuple[CacheEvent, int] | None:
+        """The first event whose vectors fit neither the partition nor those before it, and
+        the width that they should have.
+        """
+        widths: dict[tuple[str, str], int] = {}
+        for event in events:
+            if event.embeddings is None:
+                continue
+            given = event.embeddings.shape[1]
+            width = widths.setdefault((event.hash_scheme, event.adapter_id), given)
+            if width == given:
+                width = self.width_conflict(event)
+            if width and width != given:
+                return event, width
+        return None
 
     # ---- the three types ---------------------------------------------------------------
 
@@ -149,11 +165,10 @@ class Model:
 def _put_payload(partition: Partition, event: CacheEvent, changed: set[bytes]) -> int:
     """Keep an event's vectors and documents; the number of vectors that replaced others."""
     hashes = event.content_hashes
+    positions: Sequence[int]
     replaced = 0
     if event.embeddings is not None:
-        before = partition.vector_count
-        positions = partition.put_vectors(hashes, event.embeddings)
-        replaced = len(positions) - (partition.vector_count - before)
+        positions, replaced = partition.put_vectors(hashes, event.embeddings)
         changed.update([hashes[position] for position in positions])
     if event.documents:
         positions = partition.put_documents(hashes, event.documents)

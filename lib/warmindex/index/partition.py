@@ -130,12 +130,17 @@ class Partition:
                 del self.holds[bit]
         return removed
 
-    def put_vectors(self, hashes: Sequence[bytes], rows: FloatMatrix) -> Sequence[int]:
-        """Keep one row per hash, all of them held; the positions whose bits are new."""
+    def put_vectors(self, hashes: Sequence[bytes], rows: FloatMatrix) -> tuple[Sequence[int], int]:
+        """Keep one row per hash, all of them held.
+
+        Returns the positions whose bits are new, and how many of them replaced a vector.
+        """
         if self.vectors is None or self.vectors.dimensions != rows.shape[1]:
             # Another width can only be met where no live entry has a vector.
             self.vectors = VectorStore(rows.shape[1])
-        return self.vectors.put(hashes, rows)
+        before = len(self.vectors)
+        positions = self.vectors.put(hashes, rows)
+        return positions, len(positions) - (len(self.vectors) - before)
 
     def put_documents(self, hashes: Sequence[bytes], documents: Sequence[Document]) -> list[int]:
         """Keep one document per hash, all of them held; the positions whose text is new."""
@@ -210,11 +215,6 @@ class Partition:
             return 0
         return self.vectors.dimensions
 
-    @property
-    def vector_count(self) -> int:
-        """How many vectors are kept, those of retired entries among them."""
-        return 0 if self.vectors is None else len(self.vectors)
-
     def words(self) -> WordIndex:
         """The full-text index, made when it is first asked for."""
         if self._words is None:
@@ -287,4 +287,3 @@ class Partition:
                 if self.documents.pop(content_hash, None) is not None and self._words is not None:
                     self._words.discard(content_hash)
         self.tokens.discard(group)
-

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from warmindex.index.holders import Holders
     from warmindex.index.index import Index
     from warmindex.index.partition import Partition
+    from warmindex.index.scope import Scope
 
 # The first slice covers a short prompt; the next ones double.
 SLICE_BLOCKS_FIRST: Final = 64
@@ -95,8 +96,13 @@ def lookup(
     return Route(
         ranked[:limit] if limit else ranked,
         Reason.PREFIX_MATCH if ranked else Reason.NO_MATCH,
-        max(scope.replicas(model.holders) for scope in scopes.values()),
+        _replicas_in(scopes.values(), model.holders),
     )
+
+
+def _replicas_in(scopes: Collection[Scope], holders: Holders) -> int:
+    names = [scope.replicas(holders) for scope in scopes]
+    return len(names[0]) if len(names) == 1 else len(frozenset().union(*names))
 
 
 def _runs(

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 class Scope:
     """The partitions of one hash scheme of a model."""
 
-    __slots__ = ("_replicas", "holds", "partitions")
+    __slots__ = ("_names", "holds", "partitions")
 
     def __init__(self) -> None:
         self.partitions: dict[str, Partition] = {}
         self.holds: dict[int, int] = {}  # live bit -> holds in all partitions
-        self._replicas: int | None = None
+        self._names: frozenset[str] | None = None
 
     def partition(self, adapter_id: str) -> Partition:
         """The adapter's partition, made if it is not there."""
@@ -31,7 +31,7 @@ class Scope:
         """Count holds that were set."""
         count = self.holds.get(bit)
         if count is None:
-            self._replicas = None
+            self._names = None
         self.holds[bit] = (count or 0) + holds
 
     def removed(self, bit: int, holds: int) -> None:
@@ -41,16 +41,16 @@ class Scope:
             self.holds[bit] = left
         else:
             del self.holds[bit]
-            self._replicas = None
+            self._names = None
 
     def retire(self, bits: int) -> None:
         """Forget the holds of retired bits."""
         for bit in [bit for bit in self.holds if bit & bits]:
             del self.holds[bit]
-        self._replicas = None
+        self._names = None
 
-    def replicas(self, holders: Holders) -> int:
-        """How many replicas hold anything in the scope."""
-        if self._replicas is None:
-            self._replicas = len({holders.name_of(bit)[0] for bit in self.holds})
-        return self._replicas
+    def replicas(self, holders: Holders) -> frozenset[str]:
+        """The replicas that hold anything in the scope."""
+        if self._names is None:
+            self._names = frozenset(holders.name_of(bit)[0] for bit in self.holds)
+        return self._names
