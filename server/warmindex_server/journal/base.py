@@ -74,13 +74,16 @@ Step: TypeAlias = Batch | Away | Back
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What `recover_url` did: how much could be read, and where the old data lies."""
+    """What `recover_url` did: how much was read, and where the damaged data lies now.
+
+    A snapshot is read in batches, so that is what its losses are counted in.
+    """
 
     history_id: str
-    records_kept: int
-    records_lost: int
-    parts_kept: int
-    parts_lost: int
+    records_kept: int = 0
+    records_lost: int = 0
+    part_batches_kept: int = 0
+    part_batches_lost: int = 0
     old_data: str = ""
 
 

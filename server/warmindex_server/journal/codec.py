@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias, cast
 
 from google.protobuf.message import DecodeError
+from warmindex.errors import InvalidError, Reason
 from warmindex.event import CacheEvent
 from warmindex.record import (
     Conditional,
@@ -25,6 +26,7 @@ from warmindex.storage.v1.record_pb2 import (
     UsedNumberHead,
 )
 
+from warmindex_server.journal.base import BATCH_BYTES, RECORD_BYTES_MAX
 from warmindex_server.journal.event_codec import decode_event, encode_event
 from warmindex_server.journal.frame import Buffer, CodecError, Kind, newer, put_frame, read_frame
 
@@ -41,6 +43,38 @@ def encode(item: Item) -> bytes:
 def encode_into(item: Item, pieces: list[Buffer]) -> int:
     """Append the pieces of a frame, vectors without a copy; its length in bytes."""
     return _ENCODERS[type(item)](item, pieces)
+
+
+def encode_groups(items: Iterable[Item]) -> list[tuple[int, bytes]]:
+    """Frames in groups of about BATCH_BYTES: (number of items, their frames) each.
+
+    Raises InvalidError where one is above RECORD_BYTES_MAX.
+    """
+    groups: list[tuple[int, bytes]] = []
+    pieces: list[Buffer] = []
+    count = size = 0
+    for item in items:
+        frame_bytes = encode_into(item, pieces)
+        if frame_bytes > RECORD_BYTES_MAX:
+            raise too_large(frame_bytes)
+        count += 1
+        size += frame_bytes
+        if size >= BATCH_BYTES:
+            groups.append((count, b"".join(pieces)))
+            pieces, count, size = [], 0, 0
+    if count:
+        groups.append((count, b"".join(pieces)))
+    return groups
+
+
+def too_large(frame_bytes: int) -> InvalidError:
+    """The error for a record that no journal takes."""
+    return InvalidError(
+        f"the record has {frame_bytes} bytes; a journal takes at most {RECORD_BYTES_MAX}: "
+        "split what it says over several producers, or models",
+        field="record",
+        reason=Reason.TOO_MANY,
+    )
 
 
 def decode(frame: Buffer) -> Item:
