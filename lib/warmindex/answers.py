@@ -59,6 +59,14 @@ class PublishResult(NamedTuple):
     history_id: str
 
 
+class ReportResult(NamedTuple):
+    """What a report changed."""
+
+    revision: int
+    holds_added: int
+    holds_removed: int
+
+
 class SearchHit(NamedTuple):
     """One ranked document.
 

@@ -22,6 +22,7 @@ from warmindex.answers import (
     PartitionView,
     PublishResult,
     ReplicaView,
+    ReportResult,
     RouteAnswer,
     SearchHit,
     ServerInfo,
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 DEFAULT_SERVER: Final = "127.0.0.1:50151"
 # A read is answered from memory in milliseconds; whoever waits longer is better off computing.
 TIMEOUT_S_DEFAULT: Final = 5.0
+
+# A report lists all that a producer holds, which may be millions.
+REPORT_TIMEOUT_S_DEFAULT: Final = 120.0
 
 
 class IndexClient:
@@ -99,6 +103,45 @@ class IndexClient:
 
         await self._channels.attempt(exchange)
         return results
+
+    async def report_state(
+        self,
+        replica_id: str,
+        model_id: str,
+        entries: Iterable[CacheEvent],
+        *,
+        tenant_id: str = "",
+        epoch: int = 0,
+        sequence: int = 0,
+        timeout_s: float | None = None,
+    ) -> ReportResult:
+        """Replace all that a replica holds in a model by what `entries` list, in one step.
+
+        `entries` are EMBEDDED events of that replica. `sequence` is the last number that the
+        report includes; an `epoch` of 0 leaves the numbering as it is. Raises OvertakenError
+        where the producer published meanwhile, FencedError where a newer epoch is known.
+        """
+        header = pb.ReportStateHeader(
+            replica_id=replica_id,
+            model_id=model_id,
+            tenant_id=tenant_id,
+            epoch=epoch,
+            sequence=sequence,
+        )
+
+        async def parts() -> AsyncIterator[pb.ReportStateRequest]:
+            yield pb.ReportStateRequest(header=header)
+            count = 0
+            for event in entries:
+                count += len(event.content_hashes)
+                yield pb.ReportStateRequest(entries=wire.event_to_wire(event))
+            yield pb.ReportStateRequest(end=pb.ReportStateEnd(content_hashes=count))
+
+        async def report(stub: Any) -> Any:
+            return await stub.ReportState(parts(), timeout=timeout_s or REPORT_TIMEOUT_S_DEFAULT)
+
+        answer = await self._channels.attempt(report)
+        return ReportResult(answer.revision, answer.holds_added, answer.holds_removed)
 
     # ---- reading -----------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Subscribers: sources of events (catalogues, MCP servers, engines) and their publisher."""

@@ -269,7 +269,6 @@ class Index:
         return search(
             partition.vectors if width else None,
             partition.words() if query.has_words else None,
-            partition.documents,
             query=query.embedding if width else None,
             query_text=query.text,
             keywords=query.keywords,

@@ -34,6 +34,9 @@ GATHER_SHARE_MAX: Final = 0.25
 # each row; beyond it the array comes fresh from the system, page by page.
 TAKE_BYTES_MAX: Final = 2**20
 
+# So many rows are computed in float64 at a time, which bounds what it takes beside them.
+EXACT_ROWS_MAX: Final = 1024
+
 # What a slot number costs beside its place in the dictionary.
 INT_BYTES: Final = 32
 
@@ -133,6 +136,11 @@ class VectorStore:
         get = self._slots.get
         return np.array([get(key, -1) for key in keys], dtype=np.intp)
 
+    @property
+    def slot_count(self) -> int:
+        """Count the slots, free ones among them."""
+        return len(self._keys)
+
     def key_at(self, slot: int) -> bytes | None:
         """Give the key of a slot, None where the slot is free."""
         return self._keys[slot]
@@ -146,18 +154,25 @@ class VectorStore:
         Without `keys`: one number per slot. With `keys`: one per key, in their order.
         NO_ROW where there is no row.
         """
-        query = unit(query)
         if keys is None:
-            return self._all_similarities(query)
+            return self._all_similarities(unit(query))
         slots = self.slots(keys)
         result = np.full(len(slots), NO_ROW, dtype=np.float32)
         present = np.flatnonzero(slots >= 0)
-        if len(present) > GATHER_SHARE_MAX * len(self._slots):
-            result[present] = self._all_similarities(query)[slots[present]]
-            return result
-        for number, where in self._by_block(slots[present]):
-            at = present[where]
-            result[at] = self._blocks[number].similarities_of(query, slots[at] & self._mask)
+        result[present] = self.similarities_at(query, slots[present])
+        return result
+
+    def similarities_at(
+        self, query: NDArray[np.float32], slots: NDArray[np.intp]
+    ) -> NDArray[np.float32]:
+        """Give the cosines of some live slots, as `similarities` gives them of all."""
+        query = unit(query)
+        if len(slots) > GATHER_SHARE_MAX * len(self._slots):
+            return self._all_similarities(query)[slots]
+        result = np.empty(len(slots), dtype=np.float32)
+        for number, where in self._by_block(slots):
+            places = slots[where] & self._mask
+            result[where] = self._blocks[number].similarities_of(query, places)
         return result
 
     def cosines(self, query: NDArray[np.float32], slots: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -165,7 +180,11 @@ class VectorStore:
 
         Equal rows get equal results, bit for bit, whatever else is asked for with them.
         """
-        return cosines(self._rows(slots), query)
+        result = np.empty(len(slots), dtype=np.float64)
+        for start in range(0, len(slots), EXACT_ROWS_MAX):
+            some = slice(start, start + EXACT_ROWS_MAX)
+            result[some] = cosines(self._rows(slots[some]), query)
+        return result
 
     # -- inside ----------------------------------------------------------------------
 

@@ -1,0 +1,275 @@
+"""One pass over the texts of a build, under one identity of the model."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import numpy as np
+
+from warmindex import limits
+from warmindex.answers import Embeddings, KeyState
+from warmindex.build.result import Built, Item
+from warmindex.embedders import EmbedderError, FailureKind, TextFailure
+from warmindex.errors import WarmindexError
+from warmindex.event import CacheEvent, Document, EventType, FloatMatrix
+from warmindex.hashing import TEXT_SHA256
+from warmindex.index import Outcome
+
+if TYPE_CHECKING:
+    from warmindex.build.builder import Builder
+
+_log = logging.getLogger(__name__)
+
+# How many texts one builder takes at a time. Small enough that eight pods that start
+# together all get some of a few hundred texts, large enough to fill a backend's batches.
+SHARE_TEXTS: Final = 64
+# Two shares under way at once: the next is claimed and sent while the last is published.
+WORKERS: Final = 2
+# A claim outlives its builder by this much; whoever waits for a dead one waits no longer.
+CLAIM_TTL_S: Final = 15.0
+CLAIM_RENEW_S: Final = 5.0
+# One waiting call: short enough to notice a server that went away.
+WAIT_S: Final = 5.0
+# The server holds a waiting call; one that does not must not be asked in a tight loop.
+ASK_AGAIN_S: Final = 0.02
+# Past this a builder no longer waits for others and computes by itself.
+PATIENCE_S: Final = 60.0
+# Rows of one event; 1024 rows of 384 are 1.5 MiB, half of what an event may be.
+EVENT_ROWS_MAX: Final = 1024
+
+
+class Run:
+    """One pass over a build's texts under one identity."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        built: Built,
+        items: Mapping[bytes, Item],
+        progress: Callable[[int], None],
+        *,
+        publish: bool,
+    ) -> None:
+        self._builder = builder
+        self._built = built
+        self._items = items
+        self._progress = progress
+        self._publish = publish
+        self._partition = builder.partition(built.model_id)
+        self._client = builder.client if built.model_id else None
+        # Texts of like length go together: a batch is as slow as its longest.
+        self._todo = dict.fromkeys(sorted(items, key=lambda each: len(items[each].text)))
+        self._under_way: set[bytes] = set()
+        self._pending: set[bytes] = set()
+        self._asking = asyncio.Lock()
+        self._swapped = False
+        self._loop = asyncio.get_running_loop()
+        self._patience_ends = self._loop.time() + builder.patience_s
+
+    async def finished(self) -> bool:
+        """Settle every text; False where the identity changed and all must begin again."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(WORKERS, -(-len(self._todo) // SHARE_TEXTS))):
+                group.create_task(self._work())
+        if not self._swapped and self._builder.hold_found:
+            await self._hold_found()
+        return not self._swapped
+
+    async def _work(self) -> None:
+        while not self._swapped:
+            claimant_id = uuid4().hex
+            async with self._asking:
+                share = await self._next_share(claimant_id)
+            if share is None:
+                return
+            if share:
+                self._under_way.update(share)
+                async with self._renewing(claimant_id, share):
+                    await self._embed(claimant_id, share)
+                self._under_way.difference_update(share)
+
+    # ---- asking ------------------------------------------------------------------------
+
+    async def _next_share(self, claimant_id: str) -> list[bytes] | None:
+        """Texts to embed now; none while others are at work on them; None when all is done."""
+        open_hashes = [each for each in self._todo if each not in self._under_way]
+        if not open_hashes:
+            return None
+        if self._client is None or self._loop.time() > self._patience_ends:
+            return open_hashes[:SHARE_TEXTS]
+        asked = open_hashes[: limits.CONTENT_HASHES_MAX]
+        waiting = self._pending.issuperset(asked)
+        if waiting:
+            await asyncio.sleep(ASK_AGAIN_S)
+        try:
+            answer = await self._ask(claimant_id, asked, WAIT_S if waiting else 0.0)
+        except WarmindexError as error:
+            self._lose_index("ask the index", error)
+            return open_hashes[:SHARE_TEXTS]
+        return self._settle(asked, answer)
+
+    async def _ask(self, claimant_id: str, hashes: Sequence[bytes], wait_s: float) -> Embeddings:
+        assert self._client is not None  # noqa: S101 - only called with one
+        return await self._client.get_embeddings(
+            self._partition,
+            hashes,
+            claimant_id=claimant_id if self._publish else "",
+            claim_ttl_s=CLAIM_TTL_S,
+            wait_s=wait_s,
+            max_bytes=limits.GET_BYTES_MAX,
+            max_claims=SHARE_TEXTS,
+        )
+
+    def _settle(self, asked: Sequence[bytes], answer: Embeddings) -> list[bytes]:
+        """Keep what was found; what falls to this worker."""
+        self._built.history_id = answer.history_id
+        rows = iter(answer.vectors)
+        share: list[bytes] = []
+        counts = self._built.counts
+        for content_hash, state in zip(asked, answer.states, strict=True):
+            if state is KeyState.FOUND:
+                if content_hash in self._pending:
+                    counts.waited += 1
+                else:
+                    counts.reused += 1
+                self._done(content_hash, next(rows))
+            elif state is KeyState.CLAIMED:
+                counts.claimed += 1
+                share.append(content_hash)
+            elif state is KeyState.ABSENT and len(share) < SHARE_TEXTS:
+                share.append(content_hash)
+            elif state is KeyState.PENDING:
+                self._pending.add(content_hash)
+        return share
+
+    @asynccontextmanager
+    async def _renewing(self, claimant_id: str, share: Sequence[bytes]) -> AsyncIterator[None]:
+        """Keep the claims on a share while it is computed."""
+
+        async def renew() -> None:
+            while self._client is not None:
+                await asyncio.sleep(CLAIM_RENEW_S)
+                with suppress(WarmindexError):
+                    await self._ask(claimant_id, share, 0.0)
+
+        task = asyncio.create_task(renew()) if self._publish else None
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    def _lose_index(self, doing: str, error: WarmindexError) -> None:
+        """Go on without the index: it is never needed."""
+        self._client = None
+        self._built.counts.index_errors += 1
+        self._built.problems.append(f"could not {doing}: {error.message}")
+        _log.warning("could not %s, going on without it: %s", doing, error.message)
+
+    # ---- embedding ---------------------------------------------------------------------
+
+    async def _embed(self, claimant_id: str, share: Sequence[bytes]) -> None:
+        try:
+            embedded = await self._builder.embedder.embed_documents(
+                [self._items[each].text for each in share], adapter_id=self._builder.adapter_id
+            )
+        except EmbedderError as error:
+            self._built.problems.append(f"could not embed: {error.message}")
+            for content_hash in share:
+                self._fail(content_hash, TextFailure(FailureKind.UNAVAILABLE, error.message))
+            await self._release(claimant_id, share)
+            return
+        if not await self._same_identity():
+            await self._release(claimant_id, share)
+            return
+        good: list[bytes] = []
+        for position, content_hash in enumerate(share):
+            failure = embedded.failures.get(position)
+            if failure is None:
+                good.append(content_hash)
+                self._done(content_hash, embedded.vectors[position])
+                self._built.counts.embedded += 1
+            else:
+                self._fail(content_hash, failure)
+        await self._publish_rows(good)
+        failed = [each for each in share if each in self._built.failures]
+        if failed:
+            await self._release(claimant_id, failed)
+
+    async def _same_identity(self) -> bool:
+        """Whether the backend is still what it was; then its batch may be kept."""
+        if not self._built.model_id:
+            return True
+        try:
+            model_id = await self._builder.current_model_id()
+        except EmbedderError as error:
+            self._publish = False
+            self._built.problems.append(f"nothing is published: {error.message}")
+            return True
+        if model_id == self._built.model_id:
+            return True
+        self._swapped = True
+        return False
+
+    def _done(self, content_hash: bytes, row: FloatMatrix) -> None:
+        self._built.vectors[content_hash] = row
+        self._todo.pop(content_hash, None)
+        self._progress(len(self._items) - len(self._todo))
+
+    def _fail(self, content_hash: bytes, failure: TextFailure) -> None:
+        self._built.failures[content_hash] = failure
+        self._todo.pop(content_hash, None)
+        self._progress(len(self._items) - len(self._todo))
+
+    # ---- publishing --------------------------------------------------------------------
+
+    async def _publish_rows(self, hashes: Sequence[bytes]) -> None:
+        if not hashes or self._client is None or not self._publish:
+            return
+        try:
+            results = await self._client.publish_all(self._events(hashes))
+        except WarmindexError as error:
+            self._lose_index("publish", error)
+            return
+        for result in results:
+            if result.outcome in (Outcome.REFUSED, Outcome.LIMITED):
+                self._built.counts.refused += 1
+                self._built.problems.append(f"the index refused vectors: {result.error}")
+
+    async def _hold_found(self) -> None:
+        """Hold what others had computed, so that it stays when they let go."""
+        found = [each for each in self._items if each in self._built.vectors]
+        await self._publish_rows(found)
+
+    def _events(self, hashes: Sequence[bytes]) -> Iterator[CacheEvent]:
+        vectors = self._built.vectors
+        rows_max = max(1, min(EVENT_ROWS_MAX, (limits.MIB // 4) // len(vectors[hashes[0]])))
+        for start in range(0, len(hashes), rows_max):
+            part = hashes[start : start + rows_max]
+            documents = [self._items[each].document for each in part]
+            yield CacheEvent(
+                type=EventType.EMBEDDED,
+                replica_id=self._builder.replica_id,
+                model_id=self._built.model_id,
+                tenant_id=self._builder.tenant_id,
+                adapter_id=self._builder.adapter_id,
+                adapter_scoped=True,
+                hash_scheme=TEXT_SHA256,
+                content_hashes=part,
+                embeddings=np.stack([vectors[each] for each in part]),
+                documents=[each or Document() for each in documents] if any(documents) else (),
+            )
+
+    async def _release(self, claimant_id: str, hashes: Sequence[bytes]) -> None:
+        """Let others have what will not be published from here."""
+        if self._client is None or not self._publish or not hashes:
+            return
+        with suppress(WarmindexError):
+            await self._client.release_claims(self._partition, claimant_id, hashes)

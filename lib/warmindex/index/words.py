@@ -1,0 +1,348 @@
+"""The words of one partition's documents, in SQLite's FTS5, in memory.
+
+    put, discard ----> waiting (a dictionary) ----> FTS5, at the next search
+    query ----> terms ----> one FTS5 query a term ----> BM25 and coverage, added up
+
+Why FTS5, and what else was measured: docs/decisions/0010-words-engine.md. The engine is made
+at the first search, so a partition that nobody searches by words costs references to its
+documents alone; `rest` lets go of an engine, and the next search makes it again.
+
+What tokens.py cuts is all that FTS5 ever sees, as quoted words of letters, digits, marks,
+pictographs, + and #, so a query has no syntax. FTS5 stems (Porter) and gives each term's
+part of BM25 (k1 1.2, b 0.75; a word in a name counts twice). It is asked for one term at a
+time because its inverse document frequency is floored at 1e-6 from half of the
+documents on, which blinds it in a session of ten tools; here Lucene's takes its place,
+ln(1 + (N - n + 0.5) / (n + 0.5)), which is never zero.
+
+A document's score is its BM25, plus the query's whole weight (the sum of its terms'
+inverse document frequencies) times
+
+    QUERY_COVERAGE x the share of the query's terms that the document has
+    NAME_COVERAGE  x the share of the parts of its name that the query has
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from itertools import chain
+from math import log, log1p
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from warmindex.index.tokens import STOP_WORDS, Term, description_words, name_words, query_terms
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from warmindex.event import Document
+
+# See the module's text; chosen on labelled queries, docs/search.md.
+QUERY_COVERAGE: Final = 0.5
+NAME_COVERAGE: Final = 0.2
+
+# A query of more terms than this is a text, whose first words and most repeated ones say
+# what it is about. It bounds what 64 KiB of text can cost.
+TERMS_MAX: Final = 64
+
+# Two words with these first letters in common that are found in the same documents as often
+# are forms of one word, which FTS5 has stemmed alike.
+STEM_CHARACTERS_MIN: Final = 3
+
+# Small pages: most partitions are small, and each of FTS5's five tables takes one at least.
+PAGE_BYTES: Final = 1024
+
+# What a connection occupies beside its pages, measured over 300 of them.
+CONNECTION_BYTES: Final = 42_000
+
+_CREATE: Final = f"""
+pragma page_size = {PAGE_BYTES};
+pragma journal_mode = off;
+create virtual table words using fts5(
+    name, description, content = '', tokenize = "porter ascii tokenchars '+#'"
+);
+"""
+_INSERT: Final = "insert into words(rowid, name, description) values (?, ?, ?)"
+_DELETE: Final = "insert into words(words, rowid, name, description) values ('delete', ?, ?, ?)"
+# A word in a tool's name counts twice what it does in the description. The last column says
+# whether the name has it.
+_MATCH: Final = """
+select rowid, -bm25(words, 2.0, 1.0), bm25(words, 1.0, 0.0) < 0 from words where words match ?
+"""
+
+
+_Found: TypeAlias = "list[tuple[int, float, int]]"
+
+
+class Matches(NamedTuple):
+    """Documents that have a word of the query: their rows, and their scores, above 0."""
+
+    rows: NDArray[np.intp]
+    scores: NDArray[np.float64]
+
+
+class WordIndex:
+    """Documents of one partition by content hash, ranked by words; see the module's text."""
+
+    def __init__(self) -> None:
+        """Make an index without documents."""
+        self._engine: sqlite3.Connection | None = None
+        self._rows: dict[bytes, int] = {}
+        self._keys: list[bytes | None] = []  # row -> key; None where the row is free
+        self._documents: list[Document | None] = []  # row -> what the engine has of it
+        self._parts: list[int] = []  # row -> distinct parts of its name
+        self._free: list[int] = []
+        self._waiting: dict[bytes, Document | None] = {}  # None: to be taken out
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Count the documents."""
+        return self._size
+
+    @property
+    def memory_bytes(self) -> int:
+        """Estimate what the engine and its bookkeeping occupy, documents' texts apart."""
+        books = sum(
+            part.__sizeof__()
+            for part in (self._rows, self._keys, self._documents, self._parts, self._waiting)
+        )
+        if self._engine is None:
+            return books
+        pages: int = self._engine.execute("pragma page_count").fetchone()[0]
+        return books + CONNECTION_BYTES + pages * PAGE_BYTES
+
+    # -- changes ---------------------------------------------------------------------
+
+    def put(self, key: bytes, document: Document) -> None:
+        """Have `document` under `key`, in place of an earlier one."""
+        if not self._has(key):
+            self._size += 1
+        self._waiting[key] = document
+
+    def discard(self, key: bytes) -> None:
+        """Forget the document of `key`, if there is one."""
+        if not self._has(key):
+            return
+        self._size -= 1
+        if key in self._rows:
+            self._waiting[key] = None
+        else:
+            del self._waiting[key]
+
+    def absorb(self, documents_max: int | None = None) -> bool:
+        """Hand waiting changes to the engine, some at a time; say whether any are left.
+
+        A search does this by itself; a server can do it in small steps before.
+        """
+        if self._engine is None:
+            self._engine = self._make_engine()
+        some = list(self._waiting)[:documents_max]
+        with self._engine:
+            self._engine.execute("begin")
+            for key in some:
+                self._apply(self._engine, key, self._waiting.pop(key))
+        return bool(self._waiting)
+
+    def rest(self) -> None:
+        """Let go of the engine; the next search makes it again from the documents."""
+        for key, row in self._rows.items():
+            document = self._documents[row]
+            if document is not None:
+                self._waiting.setdefault(key, document)
+        self._waiting = {key: doc for key, doc in self._waiting.items() if doc is not None}
+        self._forget_engine()
+
+    # -- reads -----------------------------------------------------------------------
+
+    def search(
+        self,
+        query_text: str,
+        keywords: Sequence[str],
+        limit: int,
+        allowed: Collection[bytes] | None = None,
+    ) -> list[tuple[bytes, float]]:
+        """Rank the documents that have a word of the query, the best `limit` of them.
+
+        Scores are finite and above 0, higher is better; ties go by key.
+        """
+        matches = self.matches(query_text, keywords, allowed)
+        order = best(matches.scores, limit)
+        pairs = [
+            (self.key_at(row), score)
+            for row, score in zip(
+                matches.rows[order].tolist(), matches.scores[order].tolist(), strict=True
+            )
+        ]
+        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:limit]
+
+    def matches(
+        self, query_text: str, keywords: Sequence[str], allowed: Collection[bytes] | None = None
+    ) -> Matches:
+        """Give every document that has a word of the query, in no order."""
+        if self._waiting:
+            self.absorb()
+        if self._engine is None or not self._size:
+            return Matches(np.empty(0, np.intp), np.empty(0, np.float64))
+        tally = _Tally(self._engine, len(self._keys), self._size)
+        terms, in_names_only = chosen_terms(query_text, keywords)
+        for term, weight in terms.items():
+            tally.add(term, weight, in_names_only)
+        found = tally.matched()
+        if allowed is not None:
+            get = self._rows.get
+            mask = np.zeros(len(self._keys), dtype=bool)
+            mask[[row for row in map(get, allowed) if row is not None]] = True
+            found = found[mask[found]]
+        return Matches(found, tally.scores(found, self._parts))
+
+    def key_at(self, row: int) -> bytes:
+        """Give the key of a row that `matches` named."""
+        key = self._keys[row]
+        assert key is not None  # noqa: S101 - the engine has live rows alone
+        return key
+
+    # -- inside ----------------------------------------------------------------------
+
+    def _has(self, key: bytes) -> bool:
+        if key in self._waiting:
+            return self._waiting[key] is not None
+        return key in self._rows
+
+    def _make_engine(self) -> sqlite3.Connection:
+        # Any one thread at a time may use it: a server may search in a thread of its pool.
+        engine = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=8
+        )
+        engine.executescript(_CREATE)
+        return engine
+
+    def _forget_engine(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+        self._engine = None
+        self._rows = {}
+        self._keys, self._documents, self._parts, self._free = [], [], [], []
+
+    def _apply(self, engine: sqlite3.Connection, key: bytes, document: Document | None) -> None:
+        row = self._rows.pop(key, None)
+        if row is not None:
+            earlier = self._documents[row]
+            assert earlier is not None  # noqa: S101 - what has a row has a document
+            # A table without content must be told what to take out.
+            engine.execute(_DELETE, (row, *_cut(earlier)[:2]))
+            self._keys[row] = self._documents[row] = None
+            self._free.append(row)
+        if document is None:
+            return
+        name, description, parts = _cut(document)
+        if self._free:
+            row = self._free.pop()
+        else:
+            row = len(self._keys)
+            self._keys.append(None)
+            self._documents.append(None)
+            self._parts.append(0)
+        engine.execute(_INSERT, (row, name, description))
+        self._rows[key] = row
+        self._keys[row], self._documents[row], self._parts[row] = key, document, parts
+
+
+class _Tally:
+    """Adds up what the terms of one query say of each row."""
+
+    def __init__(self, engine: sqlite3.Connection, rows: int, documents: int) -> None:
+        self._engine = engine
+        self._documents = documents
+        self._score = np.zeros(rows)
+        self._terms_found = np.zeros(rows)
+        self._parts_found = np.zeros(rows)
+        self._seen: dict[str, list[_Found]] = {}  # by the first letters of a word
+        self._terms = 0
+        self._weight = 0.0
+
+    def add(self, term: Term, weight: float, in_names_only: bool) -> None:
+        """Ask for one term; `weight` is how often the query asks for it."""
+        found = self._find(term.word, in_names_only)
+        if not found:
+            if term.instead:
+                for word in term.instead:
+                    self.add(Term(word), weight, in_names_only)
+            elif not term.whole:
+                self._terms += 1
+                self._weight += self._idf(0)
+            return
+        if self._is_repeated(term.word, found):
+            return
+        rows, scores, in_name = map(np.array, zip(*found, strict=True))
+        # FTS5's inverse document frequency, and its floor, are divided out.
+        theirs = max(log((self._documents - len(found) + 0.5) / (len(found) + 0.5)), 1e-6)
+        self._score[rows] += scores * (weight * self._idf(len(found)) / theirs)
+        if not term.whole:
+            self._terms += 1
+            self._weight += self._idf(len(found))
+            self._terms_found[rows] += 1
+            self._parts_found[rows] += in_name
+
+    def matched(self) -> NDArray[np.intp]:
+        """Give the rows that have a term."""
+        return np.flatnonzero(self._score)
+
+    def scores(self, rows: NDArray[np.intp], parts: Sequence[int]) -> NDArray[np.float64]:
+        """Give the scores of some rows; `parts` is how many parts each row's name has."""
+        name_parts = np.array([parts[row] or 1 for row in rows.tolist()], dtype=np.float64)
+        of_query = self._terms_found[rows] / max(self._terms, 1)
+        of_name = np.minimum(self._parts_found[rows] / name_parts, 1.0)
+        coverage = QUERY_COVERAGE * of_query + NAME_COVERAGE * of_name
+        scores: NDArray[np.float64] = self._score[rows] + self._weight * coverage
+        return scores
+
+    def _find(self, word: str, in_names_only: bool) -> _Found:
+        match = f'{{name}} : "{word}"' if in_names_only else f'"{word}"'
+        return self._engine.execute(_MATCH, (match,)).fetchall()
+
+    def _is_repeated(self, word: str, found: _Found) -> bool:
+        """Whether another form of the word has been counted: issue, then issues."""
+        alike = self._seen.setdefault(word[:STEM_CHARACTERS_MIN], [])
+        if found in alike:
+            return True
+        alike.append(found)
+        return False
+
+    def _idf(self, found: int) -> float:
+        return log1p((self._documents - found + 0.5) / (found + 0.5))
+
+
+def chosen_terms(query_text: str, keywords: Iterable[str]) -> tuple[dict[Term, float], bool]:
+    """Give the terms to ask for, with their weights, and whether to look in names only.
+
+    A term weighs 1, or 2 where both the text and the keywords have it. Stop words are left
+    out; a query of nothing else asks for them, in names only.
+    """
+    repeated = Counter(query_terms(query_text))
+    counted = dict.fromkeys(chain.from_iterable(map(query_terms, keywords)), 1.0)
+    for term in repeated:
+        counted[term] = counted.get(term, 0.0) + 1.0
+    chosen = {term: weight for term, weight in counted.items() if term.word not in STOP_WORDS}
+    in_names_only = not chosen
+    chosen = chosen or counted
+    if len(chosen) > TERMS_MAX:
+        # Those of the keywords stand first.
+        kept = sorted(chosen, key=lambda term: (-chosen[term], -repeated[term]))[:TERMS_MAX]
+        chosen = {term: chosen[term] for term in kept}
+    return chosen, in_names_only
+
+
+def best(scores: NDArray[np.floating[Any]], count: int, slack: float = 0.0) -> NDArray[np.intp]:
+    """Give the positions of the `count` highest scores, and of all within `slack` of the last."""
+    if len(scores) <= count:
+        return np.arange(len(scores))
+    least = np.partition(scores, len(scores) - count)[len(scores) - count]
+    return np.flatnonzero(scores >= least - slack)
+
+
+def _cut(document: Document) -> tuple[str, str, int]:
+    name, parts = name_words(document.name)
+    return " ".join(name), " ".join(description_words(document.description)), parts

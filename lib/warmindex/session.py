@@ -1,0 +1,276 @@
+"""One caller's set of tools, found by meaning and by words.
+
+    session = Session(tools, embedder=LocalEmbedder(), client=IndexClient())   # returns at once
+    await session.ready()
+    hits = await session.find("open an issue", keywords=["github"])
+
+Opening never waits: vectors are fetched, or embedded and published, in the background.
+Until they are there, `find` works by words, and says so. The session searches its own copy of
+its own tools and nothing else: no other session's tools, and no text from the index, can
+ever be an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from warmindex import limits
+from warmindex.build import Builder, Built, Counts, Item
+from warmindex.client import IndexClient
+from warmindex.embedders import Embedder, EmbedderError
+from warmindex.event import FloatMatrix
+from warmindex.session_tools import SessionTools
+from warmindex.tools import Tool, by_hash, tools_of
+
+_log = logging.getLogger(__name__)
+
+# Gateways that share a deployment share what they hold; scaling one down takes nothing.
+REPLICA_DEFAULT: Final = "gateway"
+# A finished build with retryable failures is tried again, with growing pauses.
+RETRY_S_FIRST: Final = 1.0
+RETRY_S_MAX: Final = 60.0
+# How old the identity that a query is embedded under may be.
+IDENTITY_S_MAX: Final = 30.0
+
+
+class ToolHit(NamedTuple):
+    """One of the session's tools, with its scores (see `SearchHit`)."""
+
+    tool: Tool
+    score: float
+    distance: float | None
+    lexical_score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the vectors are: `done` of `total` distinct texts are settled."""
+
+    done: int
+    total: int
+
+
+class Session:
+    """A set of tools. Make it inside a running event loop; close it, or use `async with`."""
+
+    def __init__(
+        self,
+        tools: Iterable[object],
+        *,
+        embedder: Embedder | None,
+        client: IndexClient | None = None,
+        replica_id: str = REPLICA_DEFAULT,
+        tenant_id: str = "",
+        adapter_id: str = "",
+        publish_documents: bool = True,
+    ) -> None:
+        """Begin to get the vectors of `tools` ready, and return at once.
+
+        `tools` are `Tool`s, MCP tools, mappings with "name" and "description", or pairs of
+        them. `embedder` None finds by words alone; `client` None works without an index.
+        `publish_documents` False keeps the texts at home. Raises InvalidError for what is
+        no tool.
+        """
+        self._embedder = embedder
+        self._builder = (
+            Builder(
+                embedder,
+                client,
+                replica_id=replica_id,
+                tenant_id=tenant_id,
+                adapter_id=adapter_id,
+            )
+            if embedder is not None
+            else None
+        )
+        self._adapter_id = adapter_id
+        self._publish_documents = publish_documents
+        self._tools = SessionTools()
+        self._done = 0
+        self._total = 0
+        self._model_id = ""
+        self._identity_at_s = float("-inf")
+        self._problem = "the vectors are not ready yet" if embedder else "there is no embedder"
+        self._building: asyncio.Task[None] | None = None
+        self.update(tools)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # ---- the vectors -------------------------------------------------------------------
+
+    def update(self, tools: Iterable[object]) -> None:
+        """Take another list of tools; texts that stay keep their vectors. Returns at once."""
+        grouped, refused = by_hash(tools_of(tools))
+        for tool, why in refused:
+            _log.warning("tool %r is found by words alone: %s", tool.name, why)
+        self._tools.replace(grouped, [tool for tool, _ in refused])
+        self._restart()
+
+    async def ready(self, timeout_s: float | None = None) -> bool:
+        """Wait for the first build to end; whether every tool can be found by meaning.
+
+        False after `timeout_s` seconds, or where something is missing: see `degraded`.
+        """
+        if self._building is not None:
+            building = self._building
+            with suppress(TimeoutError, asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(self._first_build), timeout_s)
+            if building.cancelled():
+                return False
+        return not self.degraded
+
+    @property
+    def progress(self) -> Progress:
+        """How far the present build is."""
+        return Progress(self._done, self._total)
+
+    @property
+    def degraded(self) -> str:
+        """Why some or all tools are found by words alone; "" where none is."""
+        return self._problem
+
+    @property
+    def counts(self) -> Counts:
+        """What became of the texts of all builds of this session."""
+        return self._builder.counts if self._builder is not None else Counts()
+
+    @property
+    def model_id(self) -> str:
+        """The identity of the model whose vectors the session has; "" if it is not known."""
+        return self._model_id
+
+    def _restart(self) -> None:
+        if self._building is not None:
+            self._building.cancel()
+            self._building = None
+        loop = asyncio.get_running_loop()
+        self._first_build: asyncio.Future[None] = loop.create_future()
+        if self._builder is None:
+            self._first_build.set_result(None)
+            return
+        self._building = loop.create_task(self._build_until_whole(self._builder))
+
+    async def _build_until_whole(self, builder: Builder) -> None:
+        """Build, and as long as something failed that may succeed later, build again."""
+        pause_s = RETRY_S_FIRST
+        try:
+            while True:
+                built = await builder.build(self._missing(), self._note_progress)
+                self._take(built)
+                if not self._first_build.done():
+                    self._first_build.set_result(None)
+                if not any(failure.retryable for failure in built.failures.values()):
+                    return
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S_MAX)
+        except Exception:  # noqa: BLE001 - a session must survive a bug in its build
+            self._problem = "the vectors could not be built; the log says why"
+            _log.exception("a build failed")
+        finally:
+            if not self._first_build.done():
+                self._first_build.set_result(None)
+
+    def _missing(self) -> dict[bytes, Item]:
+        """The texts without a vector, each once."""
+        items = {
+            content_hash: Item(tool.text, tool.document if self._publish_documents else None)
+            for content_hash, tool in self._tools.without_vector()
+        }
+        self._done, self._total = 0, len(items)
+        return items
+
+    def _note_progress(self, done: int) -> None:
+        self._done = done
+
+    def _take(self, built: Built) -> None:
+        if built.model_id != self._model_id and built.vectors:
+            self._tools.drop_vectors()
+        self._model_id = built.model_id
+        self._identity_at_s = asyncio.get_running_loop().time()
+        self._tools.put_vectors(built.vectors)
+        self._problem = ""
+        if built.failures:
+            first = next(iter(built.failures.values()))
+            self._problem = (
+                f"{len(built.failures)} texts have no vector; the first: {first.message}"
+            )
+            for problem in built.problems:
+                _log.warning("%s", problem)
+
+    # ---- finding -----------------------------------------------------------------------
+
+    async def find(
+        self,
+        description: str = "",
+        *,
+        keywords: Sequence[str] = (),
+        limit: int = limits.SEARCH_LIMIT_DEFAULT,
+        max_distance: float = 1.0,
+    ) -> list[ToolHit]:
+        """The session's best tools for what is described, best first.
+
+        Never raises for what somebody typed: an over-long description is cut.
+        """
+        description = _valid(description)[: limits.QUERY_TEXT_BYTES_MAX // 4]
+        words = [_valid(word) for word in keywords][: limits.KEYWORDS_MAX]
+        query = None
+        text = description or " ".join(words)
+        if text.strip():
+            query = await self._embed_query(text)
+        return [
+            ToolHit(tool, hit.score, hit.distance, hit.lexical_score)
+            for tool, hit in self._tools.search(query, description, words, limit, max_distance)
+        ]
+
+    async def _embed_query(self, text: str) -> FloatMatrix | None:
+        """The query's vector; None where there is none that compares with the session's."""
+        if self._embedder is None or not self._tools.has_vectors:
+            return None
+        try:
+            if not await self._same_model():
+                return None
+            return await self._embedder.embed_query(text, adapter_id=self._adapter_id)
+        except EmbedderError as error:
+            self._problem = f"searching by words alone: {error.message}"
+            return None
+
+    async def _same_model(self) -> bool:
+        """Whether the backend still is the model that the vectors are of; read now and then."""
+        now = asyncio.get_running_loop().time()
+        if self._builder is None or now - self._identity_at_s < IDENTITY_S_MAX:
+            return True
+        model_id = await self._builder.current_model_id()
+        self._identity_at_s = now
+        if model_id == self._model_id:
+            return True
+        self._problem = "the model has changed: the vectors are being built anew"
+        self._tools.drop_vectors()
+        self._restart()
+        return False
+
+    async def close(self) -> None:
+        """Stop building. The embedder and the client stay open: they are the caller's."""
+        if self._building is not None:
+            self._building.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._building
+
+
+def _valid(text: str) -> str:
+    """The text with what is no valid Unicode replaced."""
+    return text.encode("utf-8", "replace").decode()
