@@ -76,6 +76,11 @@ class IndexClient:
     ) -> None:
         await self.close()
 
+    @property
+    def address(self) -> str:
+        """The server that is asked first."""
+        return self._channels.address
+
     async def close(self) -> None:
         """Close the connections."""
         await self._channels.close()

@@ -7,9 +7,9 @@ import logging
 import signal
 import sys
 
+from warmindex import logs
 from warmindex.errors import WarmindexError
 
-from warmindex_server import logs
 from warmindex_server.app import Server, split_address
 from warmindex_server.settings import Settings, parse
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from warmindex import __version__
+from warmindex import __version__, logs
 from warmindex.options import Options, address, seconds
 
 
@@ -60,15 +60,7 @@ def parse(arguments: list[str] | None = None) -> Settings:
         metavar="SECONDS",
         help="how long calls under way may take after SIGTERM",
     )
-    options.add(
-        "--log-format", default=default.log_format, choices=("text", "json"), help="form of logs"
-    )
-    options.add(
-        "--log-level",
-        default=default.log_level,
-        choices=("debug", "info", "warning", "error"),
-        help="least level that is logged",
-    )
+    logs.add_options(options)
     found = parser.parse_args(arguments)
     return Settings(
         listen=found.listen,

@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import Any
+from typing import Any, Final
+
+from warmindex.options import Options
+
+FORMATS: Final = ("text", "json")
+LEVELS: Final = ("debug", "info", "warning", "error")
 
 # What a LogRecord has by itself; all else was given as `extra`.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -26,6 +31,12 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str, ensure_ascii=False)
+
+
+def add_options(options: Options) -> None:
+    """Add --log-format and --log-level to a command."""
+    options.add("--log-format", default="text", choices=FORMATS, help="form of logs")
+    options.add("--log-level", default="info", choices=LEVELS, help="least level that is logged")
 
 
 def configure(log_format: str, level: str) -> None:

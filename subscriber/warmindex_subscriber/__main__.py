@@ -1,0 +1,60 @@
+"""The command warmindex-subscriber."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from warmindex import __version__, logs
+from warmindex.errors import WarmindexError
+from warmindex.options import Options
+
+from warmindex_subscriber import catalogue_command
+
+Command = Callable[[argparse.Namespace], Awaitable[None]]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    top = argparse.ArgumentParser(
+        prog="warmindex-subscriber",
+        description="Publish what a fleet has computed to a warmindex server.",
+    )
+    top.add_argument("--version", action="version", version=f"warmindex {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    catalogue_command.add_to(commands)
+    for command in commands.choices.values():
+        logs.add_options(Options(command))
+    return top
+
+
+async def until_stopped(run: Awaitable[None]) -> None:
+    """Run until it ends, or until SIGTERM or SIGINT cancels it."""
+    task = asyncio.ensure_future(run)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def main() -> None:
+    """Run a command; exit code 0 after a signal, 1 where it could not do its work."""
+    arguments = parser().parse_args()
+    logs.configure(arguments.log_format, arguments.log_level)
+    run: Command = arguments.run
+    try:
+        asyncio.run(until_stopped(run(arguments)))
+    except (OSError, WarmindexError) as error:
+        logging.getLogger(__name__).debug("failed", exc_info=True)
+        print(f"warmindex-subscriber: {error}", file=sys.stderr)  # noqa: T201 - for people
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

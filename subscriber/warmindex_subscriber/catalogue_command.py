@@ -1,0 +1,130 @@
+"""warmindex-subscriber catalogue: files of tools, kept warm."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from warmindex.options import Options
+from watchfiles import awatch
+
+from warmindex_subscriber.catalogue import Catalogue, Summary, keep
+from warmindex_subscriber.catalogue_files import CatalogueFiles
+from warmindex_subscriber.common import (
+    add_embedder_options,
+    add_server_options,
+    client_of,
+    embedder_of,
+)
+
+_log = logging.getLogger(__name__)
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to a parser."""
+    command = commands.add_parser(
+        "catalogue",
+        help="publish the embeddings of tool catalogues, and follow their changes",
+        description="Read the tools that files list (the JSON of an MCP tools/list result, or a "
+        "plain list; a folder stands for its *.json files), publish their embeddings, evict what "
+        "has gone, and do the same again whenever a file changes.",
+    )
+    command.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="file or folder")
+    options = Options(command)
+    add_server_options(options, '"catalogue/" and the first path\'s name')
+    add_embedder_options(options)
+    options.switch("--once", help="end after the first pass, with exit code 1 if it was not whole")
+    command.set_defaults(run=run)
+
+
+async def run(arguments: argparse.Namespace) -> None:
+    """Keep the catalogues warm until cancelled."""
+    files = CatalogueFiles(arguments.paths)
+    changed = asyncio.Event()
+    embedder = embedder_of(arguments)
+    try:
+        async with client_of(arguments) as client:
+            catalogue = Catalogue(
+                embedder,
+                client,
+                replica_id=arguments.replica or f"catalogue/{arguments.paths[0].resolve().name}",
+                tenant_id=arguments.tenant,
+                adapter_id=arguments.adapter,
+            )
+            with _progress() as progress:
+                if arguments.once:
+                    summary = await catalogue.synchronise(files.read(), progress)
+                    _tell(summary)
+                    if summary.problems or files.problems:
+                        sys.exit(1)
+                    return
+                watching = asyncio.create_task(_watch(arguments.paths, changed))
+                try:
+                    await keep(catalogue, files.read, changed, told=_tell, progress=progress)
+                finally:
+                    watching.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await watching
+    finally:
+        await embedder.close()
+
+
+async def _watch(paths: list[Path], changed: asyncio.Event) -> None:
+    """Set `changed` whenever something under the paths has changed.
+
+    The folders of files are watched, not the files: an editor, or a mounted ConfigMap,
+    replaces a file by another.
+    """
+    folders = {path if path.is_dir() else path.resolve().parent for path in paths}
+    async for _ in awatch(*folders):
+        changed.set()
+
+
+def _tell(summary: Summary) -> None:
+    print(summary, flush=True)  # noqa: T201 - the one line per build that people and scripts read
+
+
+class _progress:  # noqa: N801 - used as a function
+    """A progress bar on a terminal; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._bar = (
+            Progress(
+                TextColumn("embedding"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=console,
+                transient=True,
+            )
+            if console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> Callable[[int, int], None] | None:
+        if self._bar is None:
+            return None
+        bar = self._bar
+        task = bar.add_task("", total=None)
+
+        def show(done: int, total: int) -> None:
+            if done < total:
+                bar.start()
+                bar.update(task, completed=done, total=total)
+            else:
+                bar.stop()
+
+        return show
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
