@@ -34,6 +34,7 @@ from warmindex.index.producers import (
     judge_report,
 )
 from warmindex.index.search import search
+from warmindex.index.versions import Versions
 from warmindex.limits import SEARCH_LIMIT_DEFAULT
 from warmindex.record import Conditional, Lease, LeaseState, Report, UsedNumber
 
@@ -77,6 +78,7 @@ class Index:
         self.revision = revision
         self.models: dict[tuple[str, str], Model] = {}
         self.leases: dict[tuple[str, str], LeaseState] = {}
+        self.versions = Versions()
         self._to_sweep: set[tuple[str, str]] = set()
 
     # ---- applying ----------------------------------------------------------------------
@@ -101,6 +103,7 @@ class Index:
                 return Applied(Outcome.UNCHANGED, revision)
             model = self._model(event.tenant_id, event.model_id)
         producer = model.producer(event.replica_id)
+        self.versions.keep_numbers(producer)
         standing = None
         had_holds = False
         if event.epoch:
@@ -144,6 +147,7 @@ class Index:
     def _apply_used_number(self, revision: int, used: UsedNumber) -> Applied:
         model = self._model(used.tenant_id, used.model_id)
         producer = model.producer(used.replica_id)
+        self.versions.keep_numbers(producer)
         standing, applies = judge(producer, used.epoch, used.sequence)
         if applies:
             had_holds = bool(model.holders.holds_of(used.replica_id))
@@ -178,6 +182,7 @@ class Index:
     def _apply_report(self, revision: int, report: Report) -> Applied:
         model = self._model(report.tenant_id, report.model_id)
         producer = model.producer(report.replica_id)
+        self.versions.keep_numbers(producer)
         standing = judge_report(producer, report)
         if standing is Standing.FENCED:
             return _not_in_order(revision, producer, standing)
@@ -204,7 +209,7 @@ class Index:
         key = (tenant_id, model_id)
         model = self.models.get(key)
         if model is None:
-            model = self.models[key] = Model()
+            model = self.models[key] = Model(self.versions)
         return model
 
     @property

@@ -10,6 +10,7 @@ from warmindex.index.eviction import reached
 from warmindex.index.holders import Holders, each_bit
 from warmindex.index.producers import Producer
 from warmindex.index.scope import Scope
+from warmindex.index.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,9 +27,10 @@ _DONE: Final = object()
 class Model:
     """The scopes of one (tenant, model), its holders and its producers."""
 
-    __slots__ = ("_sweep", "holders", "producers", "schemes")
+    __slots__ = ("_sweep", "_versions", "holders", "producers", "schemes")
 
-    def __init__(self) -> None:
+    def __init__(self, versions: Versions | None = None) -> None:
+        self._versions = versions or Versions()
         self.holders = Holders()
         self.producers: dict[str, Producer] = {}
         self.schemes: dict[str, Scope] = {}
@@ -76,7 +78,7 @@ class Model:
         hashes = event.content_hashes
         scope = self.schemes.get(event.hash_scheme)
         if scope is None:
-            scope = self.schemes[event.hash_scheme] = Scope()
+            scope = self.schemes[event.hash_scheme] = Scope(self._versions)
         partition = scope.partition(event.adapter_id)
         holders = self.holders
         bit = holders.bit_of(event.replica_id, event.tier)
@@ -84,7 +86,7 @@ class Model:
         holders.added(bit, len(added))
         if added:
             scope.added(bit, len(added))
-        retold = partition.tokens.put(hashes, fresh, event.token_count)
+        retold = partition.put_tokens(hashes, fresh, event.token_count)
         if event.embeddings is None and not event.documents and not retold:
             if not added:
                 return 0, [], 0

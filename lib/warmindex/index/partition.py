@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from warmindex.event import EMPTY_DOCUMENT, Document
 from warmindex.index.tokencounts import TokenCounts
 from warmindex.index.vectors import VectorStore
+from warmindex.index.versions import Versions
 from warmindex.index.words import WordIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from warmindex.event import FloatMatrix
+    from warmindex.index.versions import Image
 
 # CPython's cost of one entry: its place in a dict (24 bytes, filled to 1/2 on average,
 # and an index of 4), and the bytes object beside the hash itself.
@@ -57,6 +59,7 @@ class Partition:
 
     __slots__ = (
         "_shared",
+        "_versions",
         "_words",
         "documents",
         "entries",
@@ -67,7 +70,8 @@ class Partition:
         "vectors",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, versions: Versions | None = None) -> None:
+        self._versions = versions or Versions()
         self.entries: dict[bytes, int] = {}
         self.population: dict[int, int] = {}  # bits -> entries that have just these
         self._shared: dict[int, int] = {}  # bits -> the one object that stands for them
@@ -137,7 +141,11 @@ class Partition:
         """
         if self.vectors is None or self.vectors.dimensions != rows.shape[1]:
             # Another width can only be met where no live entry has a vector.
+            if self.vectors is not None and (image := self._image()):
+                image.keep_store(self.vectors)
             self.vectors = VectorStore(rows.shape[1])
+        elif image := self._image():
+            image.keep_vectors(hashes, self.vectors)
         before = len(self.vectors)
         positions = self.vectors.put(hashes, rows)
         return positions, len(positions) - (len(self.vectors) - before)
@@ -145,6 +153,8 @@ class Partition:
     def put_documents(self, hashes: Sequence[bytes], documents: Sequence[Document]) -> list[int]:
         """Keep one document per hash, all of them held; the positions whose text is new."""
         changed = []
+        if image := self._image():
+            image.keep_documents(hashes, self.documents)
         for position, (content_hash, document) in enumerate(zip(hashes, documents, strict=True)):
             if document == EMPTY_DOCUMENT or self.documents.get(content_hash) == document:
                 continue
@@ -153,6 +163,14 @@ class Partition:
                 self._words.put(content_hash, document)
             changed.append(position)
         return changed
+
+    def put_tokens(
+        self, hashes: Sequence[bytes], fresh: Sequence[bytes], count: int
+    ) -> Sequence[bytes]:
+        """Note the token count of hashes, all of them held; those that it changes."""
+        if (image := self._image()) and not self.tokens.uniform_with(count):
+            image.keep_tokens(hashes, self.tokens)
+        return self.tokens.put(hashes, fresh, count)
 
     def sweep(self, hashes: Iterable[bytes], retired: int) -> None:
         """Take retired bits off some hashes, and away what has no others."""
@@ -254,6 +272,8 @@ class Partition:
 
     def _move(self, group: Sequence[bytes], before: int, after: int) -> None:
         """Give every hash of a group its next bits; 0 takes them out."""
+        if image := self._image():
+            image.keep_bits(group, before)
         count = len(group)
         population = self.population
         if before:
@@ -278,8 +298,15 @@ class Partition:
             self.entries.update(dict.fromkeys(group, after))
         self.hash_bytes = len(group[0])
 
-    def _forget_payload(self, group: Iterable[bytes]) -> None:
+    def _image(self) -> Image | None:
+        """Where to put aside what is about to change; None where no snapshot is open."""
+        layer = self._versions.layer
+        return None if layer is None else layer.image(self)
+
+    def _forget_payload(self, group: Sequence[bytes]) -> None:
         """Take the vectors, documents and token counts of entries that go."""
+        if image := self._image():
+            image.keep_payload(group, self)
         if self.vectors is not None:
             self.vectors.discard(group)
         if self.documents:

@@ -50,6 +50,11 @@ class Producer:
         self.resync_required = resync_required
         self.changed_revision = changed_revision
 
+    @property
+    def numbers(self) -> tuple[int, int, bool, int]:
+        """All four, in the constructor's order."""
+        return self.epoch, self.sequence, self.resync_required, self.changed_revision
+
 
 class Standing(IntEnum):
     """Where a numbered event stands in its producer's order."""

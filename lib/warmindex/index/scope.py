@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warmindex.index.partition import Partition
+from warmindex.index.versions import Versions
 
 if TYPE_CHECKING:
     from warmindex.index.holders import Holders
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
 class Scope:
     """The partitions of one hash scheme of a model."""
 
-    __slots__ = ("_names", "holds", "partitions")
+    __slots__ = ("_names", "_versions", "holds", "partitions")
 
-    def __init__(self) -> None:
+    def __init__(self, versions: Versions | None = None) -> None:
+        self._versions = versions or Versions()
         self.partitions: dict[str, Partition] = {}
         self.holds: dict[int, int] = {}  # live bit -> holds in all partitions
         self._names: frozenset[str] | None = None
@@ -24,7 +26,7 @@ class Scope:
         """The adapter's partition, made if it is not there."""
         partition = self.partitions.get(adapter_id)
         if partition is None:
-            partition = self.partitions[adapter_id] = Partition()
+            partition = self.partitions[adapter_id] = Partition(self._versions)
         return partition
 
     def added(self, bit: int, holds: int) -> None:

@@ -48,6 +48,15 @@ class TokenCounts:
             known.update(dict.fromkeys(hashes, count))
         return changed
 
+    @property
+    def uniform(self) -> bool:
+        """Whether all hashes have one count."""
+        return not self._exceptions
+
+    def uniform_with(self, count: int) -> bool:
+        """Whether all hashes have one count, and still have it when some are told `count`."""
+        return self.uniform and self._constant in (None, count)
+
     def get(self, content_hash: bytes) -> int:
         """The count of one hash of the partition."""
         return self._exceptions.get(content_hash, self._constant or 0)
