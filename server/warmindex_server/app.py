@@ -50,7 +50,7 @@ class Server:
         self._state = "starting"
         self.port = 0
         self.http_port = 0
-        self._http = HttpPort(lambda: (self._state == "serving", self._state))
+        self._http = HttpPort(self._readiness)
         self._health = health.aio.HealthServicer()
         self._store: Store | None = None
         self._service: IndexService | None = None
@@ -69,7 +69,7 @@ class Server:
         heard = Heard()
         self._store = Store(journal)
         self._store.listeners.append(heard)
-        await self._store.load()
+        await self._store.start()
         self._service = IndexService(self._store, heard)
         self._grpc = self._make_grpc(self._service)
         self.port = self._bind(self._grpc)
@@ -93,6 +93,15 @@ class Server:
         if self._store is not None:
             await self._store.close()
         await self._http.close()
+
+    def _readiness(self) -> tuple[bool, str]:
+        """Whether calls should be sent here, and the state in words."""
+        store = self._store
+        if self._state == "serving" and store is not None and store.problem:
+            return False, f"journal away: {store.problem}"
+        if self._state == "replaying" and store is not None and store.progress:
+            return False, f"replaying: {store.progress}"
+        return self._state == "serving", self._state
 
     def _make_grpc(self, service: IndexService) -> grpc.aio.Server:
         server = grpc.aio.server(options=GRPC_OPTIONS)

@@ -3,14 +3,7 @@
     publish --> journal.append --> index.apply --> listeners (watches, claims) --> answer
 
 Appending and applying happen in the order of revisions, and an answer is given when its
-record is visible here. How the two meet depends on the journal:
-
-    immediate   (memory) appending neither waits nor fails, so a record is appended and
-                applied in one step, without a queue
-    durable     (sqlite) publishers that arrive together share one append (group commit); one
-                task appends and applies, so the order needs no lock
-    shared      (redis) other servers append too: what is applied is what the journal's tail
-                yields, own records among them, and a publish waits for its own
+record is visible here. How the two meet depends on the journal: see commit.py.
 """
 
 from __future__ import annotations
@@ -26,8 +19,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from warmindex.errors import RevisionNotReachedError
 from warmindex.index import Index
 
+from warmindex_server.commit import committer_of
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from warmindex.index import Applied
     from warmindex.record import Record
@@ -38,8 +33,6 @@ _log = logging.getLogger(__name__)
 
 # No step on the event loop may hold it longer: a reader's p99 depends on it.
 LOOP_HOLD_S_MAX: Final = 0.002
-# One append of the durable path; more records wait for the next one.
-GROUP_RECORDS_MAX: Final = 4096
 
 
 class Listener(Protocol):
@@ -59,6 +52,9 @@ class Store:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._ticket = count()
         self._stepped = 0.0
+        self._away = ""
+        self.progress = ""
+        self._committer = committer_of(journal, self)
         self._reclaiming: asyncio.Task[None] | None = None
 
     @property
@@ -71,39 +67,69 @@ class Store:
         """The journal's history."""
         return self.journal.history_id
 
+    @property
+    def problem(self) -> str:
+        """Why nothing can be published just now; "" where it can."""
+        return self._away
+
+    # ---- loading -----------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load what the journal has, and begin to take records."""
+        await self.load()
+        await self._committer.start()
+
     async def load(self) -> None:
-        """Rebuild the index from the journal: its snapshot, then what came after."""
+        """Rebuild the index from the journal: its snapshot, then what came after.
+
+        Readers see the old index until the new one is whole.
+        """
         snapshot = await self.journal.snapshot()
         index = Index(snapshot.revision if snapshot else self.journal.revision)
         if snapshot is not None:
+            loaded = 0
             async for parts in snapshot.batches:
                 for part in parts:
                     index.restore(part)
-                await asyncio.sleep(0)
-        self.index = index
+                    await self.give_way()
+                loaded += 1
+                self.progress = f"snapshot: {loaded} of {snapshot.batch_count} parts"
         async for batch in self.journal.read(snapshot.revision if snapshot else 0):
             for revision, record in batch:
                 index.apply(revision, record)
                 await self.give_way()
+            self.progress = f"log: revision {index.revision} of {self.journal.revision}"
+            _log.info("replaying %s", self.progress)
+        self.progress = ""
+        self.index = index
+
+    def journal_away(self, reason: str) -> None:
+        """Note that the journal cannot be reached ("" once it is again)."""
+        if reason and not self._away:
+            _log.error("the journal is away, publishes fail and reads go on: %s", reason)
+        elif self._away and not reason:
+            _log.info("the journal is back")
+        self._away = reason
 
     # ---- writing -----------------------------------------------------------------------
 
-    async def publish(self, record: Record) -> Applied:
-        """Append one record and apply it; it is visible when this returns.
+    def submit(self, records: Sequence[Record]) -> Awaitable[list[Applied]]:
+        """Append records in order and apply them; awaiting it gives what became of each.
 
-        Raises JournalUnavailableError where it could not be appended.
+        Their place in the order is taken when this returns, for every journal but the
+        immediate one, where it is taken when it is awaited. Awaiting it raises
+        JournalUnavailableError where they could not be appended.
         """
-        (applied,) = await self.publish_all((record,))
+        return self._committer.submit(records)
+
+    async def publish(self, record: Record) -> Applied:
+        """Append one record and apply it; it is visible here when this returns."""
+        (applied,) = await self._committer.submit((record,))
         return applied
 
     async def publish_all(self, records: Sequence[Record]) -> list[Applied]:
-        """Append records in order and apply them, giving way to others in between."""
-        results = []
-        for record in records:
-            (revision,) = await self.journal.append((record,))
-            results.append(self._apply(revision, record))
-            await self.give_way()
-        return results
+        """Append records in order and apply them; what became of each."""
+        return await self._committer.submit(records)
 
     async def give_way(self) -> None:
         """Let others run, if this step has held the loop for long enough."""
@@ -111,7 +137,8 @@ class Store:
             await asyncio.sleep(0)
             self._stepped = time.perf_counter()
 
-    def _apply(self, revision: int, record: Record) -> Applied:
+    def apply(self, revision: int, record: Record) -> Applied:
+        """Apply one record and tell who waits; the committer's to call."""
         applied = self.index.apply(revision, record)
         for listener in self.listeners:
             listener.applied(record, applied)
@@ -169,4 +196,5 @@ class Store:
             self._reclaiming.cancel()
             with suppress(asyncio.CancelledError):
                 await self._reclaiming
+        await self._committer.close()
         await self.journal.close()
