@@ -96,15 +96,19 @@ class Block:
         if not self.live:
             self._hold(self.rows[:0].copy(), self._inverse[:0].copy())
 
-    def similarities(self, query: NDArray[np.float32], result: NDArray[np.float32]) -> None:
+    def similarities(
+        self, query: NDArray[np.float32], result: NDArray[np.float32], rows_max: int
+    ) -> None:
         """Write the cosine of every used place into `result` (used,); free ones are noise.
 
-        query: (dimensions,) float32 of length 1.
+        query: (dimensions,) float32 of length 1. rows_max: how many rows a product takes.
         """
         if not self.live:
             result.fill(NO_ROW)
             return
-        np.dot(self.rows[: self.used], query, out=result)
+        for start in range(0, self.used, rows_max):
+            some = slice(start, min(start + rows_max, self.used))
+            np.dot(self.rows[some], query, out=result[some])
         if not self._extreme:
             result *= self._inverse[: self.used]
             return

@@ -4,7 +4,7 @@
                                       +--> (1 - w) * meaning + w * words --> best first
     documents --BM25 and coverage-----+
 
-meaning is the cosine, and words the score of words.py divided by the query's best, so both lie
+meaning is the cosine, and words the score of tally.py divided by the query's best, so both lie
 between 0 and 1: the convex combination of Bruch, Gai and Ingber, "An Analysis of Fusion
 Functions for Hybrid Retrieval" (2023). How w was chosen, and what did worse: docs/search.md.
 
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from warmindex.index.blocks import NO_ROW
-from warmindex.index.words import best
+from warmindex.index.tally import best
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

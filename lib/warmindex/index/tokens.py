@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -78,6 +80,11 @@ def _unicode_chunk() -> re.Pattern[str]:
     return _chunk_pattern(rf"(?:[^\W_]|[{marks}])", f"|[{_PICTOGRAPHS}]")
 
 
+# A query of more terms than this is a text, whose first words and most repeated ones say
+# what it is about. It bounds what 64 KiB of text can cost.
+TERMS_MAX: Final = 64
+
+
 class Term(NamedTuple):
     """One thing that a query asks for.
 
@@ -128,6 +135,26 @@ def query_terms(text: str) -> Iterator[Term]:
             else:
                 yield from map(Term, _cut([hump], query=True))
         yield from (Term(whole, whole=True) for whole in _wholes(chunk, humps))
+
+
+def chosen_terms(query_text: str, keywords: Iterable[str]) -> tuple[dict[Term, float], bool]:
+    """Give the terms to ask for, with their weights, and whether to look in names only.
+
+    A term weighs 1, or 2 where both the text and the keywords have it. Stop words are left
+    out; a query of nothing else asks for them, in names only.
+    """
+    repeated = Counter(query_terms(query_text))
+    asked = dict.fromkeys(chain.from_iterable(map(query_terms, keywords)), 1.0)
+    counted = dict(asked)
+    for term in repeated:
+        counted[term] = counted.get(term, 0.0) + 1.0
+    chosen = {term: weight for term, weight in counted.items() if term.word not in STOP_WORDS}
+    in_names_only = not chosen
+    chosen = chosen or counted
+    if len(chosen) > TERMS_MAX:
+        kept = sorted(chosen, key=lambda term: (term not in asked, -repeated[term]))
+        chosen = {term: chosen[term] for term in kept[:TERMS_MAX]}
+    return chosen, in_names_only
 
 
 def _chunks(text: str) -> Iterable[str]:

@@ -34,6 +34,13 @@ GATHER_SHARE_MAX: Final = 0.25
 # each row; beyond it the array comes fresh from the system, page by page.
 TAKE_BYTES_MAX: Final = 2**20
 
+# OpenBLAS computes a product of at most this many numbers in the calling thread. More go to
+# all cores and wait for each, which costs 8 to 16 ms as soon as another program has one of
+# them; so a small partition is multiplied piece by piece. Of a large one the memory is the
+# limit, and a second core is worth the wait.
+PRODUCT_NUMBERS_MAX: Final = 2**18
+ONE_THREAD_NUMBERS_MAX: Final = 2**23
+
 # So many rows are computed in float64 at a time, which bounds what it takes beside them.
 EXACT_ROWS_MAX: Final = 1024
 
@@ -170,9 +177,12 @@ class VectorStore:
         if len(slots) > GATHER_SHARE_MAX * len(self._slots):
             return self._all_similarities(query)[slots]
         result = np.empty(len(slots), dtype=np.float32)
+        step = self._rows_at_once()
         for number, where in self._by_block(slots):
-            places = slots[where] & self._mask
-            result[where] = self._blocks[number].similarities_of(query, places)
+            for start in range(0, len(where), step):
+                at = where[start : start + step]
+                places = slots[at] & self._mask
+                result[at] = self._blocks[number].similarities_of(query, places)
         return result
 
     def cosines(self, query: NDArray[np.float32], slots: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -249,11 +259,16 @@ class VectorStore:
             self._free = np.concatenate(free)
         return self._free
 
+    def _rows_at_once(self) -> int:
+        return max(1, PRODUCT_NUMBERS_MAX // self.dimensions)
+
     def _all_similarities(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
         result = np.empty(len(self._keys), dtype=np.float32)
         start = 0
+        small = len(self._keys) * self.dimensions <= ONE_THREAD_NUMBERS_MAX
+        rows_max = self._rows_at_once() if small else self._mask + 1
         for block in self._blocks:
-            block.similarities(query, result[start : start + block.used])
+            block.similarities(query, result[start : start + block.used], rows_max)
             start += block.used
         if self._open:
             result[self._free_slots()] = NO_ROW

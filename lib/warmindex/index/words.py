@@ -8,49 +8,25 @@ at the first search, so a partition that nobody searches by words costs referenc
 documents alone; `rest` lets go of an engine, and the next search makes it again.
 
 What tokens.py cuts is all that FTS5 ever sees, as quoted words of letters, digits, marks,
-pictographs, + and #, so a query has no syntax. FTS5 stems (Porter) and gives each term's
-part of BM25 (k1 1.2, b 0.75; a word in a name counts twice). It is asked for one term at a
-time because its inverse document frequency is floored at 1e-6 from half of the
-documents on, which blinds it in a session of ten tools; here Lucene's takes its place,
-ln(1 + (N - n + 0.5) / (n + 0.5)), which is never zero.
-
-A document's score is its BM25, plus the query's whole weight (the sum of its terms'
-inverse document frequencies) times
-
-    QUERY_COVERAGE x the share of the query's terms that the document has
-    NAME_COVERAGE  x the share of the parts of its name that the query has
+pictographs, + and #, so a query has no syntax. How a document is scored: tally.py.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
-from itertools import chain
-from math import log, log1p
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from warmindex.index.tokens import STOP_WORDS, Term, description_words, name_words, query_terms
+from warmindex.index.tally import Tally, best
+from warmindex.index.tokens import chosen_terms, description_words, name_words
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
     from warmindex.event import Document
-
-# See the module's text; chosen on labelled queries, docs/search.md.
-QUERY_COVERAGE: Final = 0.5
-NAME_COVERAGE: Final = 0.2
-
-# A query of more terms than this is a text, whose first words and most repeated ones say
-# what it is about. It bounds what 64 KiB of text can cost.
-TERMS_MAX: Final = 64
-
-# Two words with these first letters in common that are found in the same documents as often
-# are forms of one word, which FTS5 has stemmed alike.
-STEM_CHARACTERS_MIN: Final = 3
 
 # Small pages: most partitions are small, and each of FTS5's five tables takes one at least.
 PAGE_BYTES: Final = 1024
@@ -67,14 +43,6 @@ create virtual table words using fts5(
 """
 _INSERT: Final = "insert into words(rowid, name, description) values (?, ?, ?)"
 _DELETE: Final = "insert into words(words, rowid, name, description) values ('delete', ?, ?, ?)"
-# A word in a tool's name counts twice what it does in the description. The last column says
-# whether the name has it.
-_MATCH: Final = """
-select rowid, -bm25(words, 2.0, 1.0), bm25(words, 1.0, 0.0) < 0 from words where words match ?
-"""
-
-
-_Found: TypeAlias = "list[tuple[int, float, int]]"
 
 
 class Matches(NamedTuple):
@@ -186,7 +154,7 @@ class WordIndex:
             self.absorb()
         if self._engine is None or not self._size:
             return Matches(np.empty(0, np.intp), np.empty(0, np.float64))
-        tally = _Tally(self._engine, len(self._keys), self._size)
+        tally = Tally(self._engine, len(self._keys), self._size)
         terms, in_names_only = chosen_terms(query_text, keywords)
         for term, weight in terms.items():
             tally.add(term, weight, in_names_only)
@@ -248,99 +216,6 @@ class WordIndex:
         engine.execute(_INSERT, (row, name, description))
         self._rows[key] = row
         self._keys[row], self._documents[row], self._parts[row] = key, document, parts
-
-
-class _Tally:
-    """Adds up what the terms of one query say of each row."""
-
-    def __init__(self, engine: sqlite3.Connection, rows: int, documents: int) -> None:
-        self._engine = engine
-        self._documents = documents
-        self._score = np.zeros(rows)
-        self._terms_found = np.zeros(rows)
-        self._parts_found = np.zeros(rows)
-        self._seen: dict[str, list[_Found]] = {}  # by the first letters of a word
-        self._terms = 0
-        self._weight = 0.0
-
-    def add(self, term: Term, weight: float, in_names_only: bool) -> None:
-        """Ask for one term; `weight` is how often the query asks for it."""
-        found = self._find(term.word, in_names_only)
-        if not found:
-            if term.instead:
-                for word in term.instead:
-                    self.add(Term(word), weight, in_names_only)
-            elif not term.whole:
-                self._terms += 1
-                self._weight += self._idf(0)
-            return
-        if self._is_repeated(term.word, found):
-            return
-        rows, scores, in_name = map(np.array, zip(*found, strict=True))
-        # FTS5's inverse document frequency, and its floor, are divided out.
-        theirs = max(log((self._documents - len(found) + 0.5) / (len(found) + 0.5)), 1e-6)
-        self._score[rows] += scores * (weight * self._idf(len(found)) / theirs)
-        if not term.whole:
-            self._terms += 1
-            self._weight += self._idf(len(found))
-            self._terms_found[rows] += 1
-            self._parts_found[rows] += in_name
-
-    def matched(self) -> NDArray[np.intp]:
-        """Give the rows that have a term."""
-        return np.flatnonzero(self._score)
-
-    def scores(self, rows: NDArray[np.intp], parts: Sequence[int]) -> NDArray[np.float64]:
-        """Give the scores of some rows; `parts` is how many parts each row's name has."""
-        name_parts = np.array([parts[row] or 1 for row in rows.tolist()], dtype=np.float64)
-        of_query = self._terms_found[rows] / max(self._terms, 1)
-        of_name = np.minimum(self._parts_found[rows] / name_parts, 1.0)
-        coverage = QUERY_COVERAGE * of_query + NAME_COVERAGE * of_name
-        scores: NDArray[np.float64] = self._score[rows] + self._weight * coverage
-        return scores
-
-    def _find(self, word: str, in_names_only: bool) -> _Found:
-        match = f'{{name}} : "{word}"' if in_names_only else f'"{word}"'
-        return self._engine.execute(_MATCH, (match,)).fetchall()
-
-    def _is_repeated(self, word: str, found: _Found) -> bool:
-        """Whether another form of the word has been counted: issue, then issues."""
-        alike = self._seen.setdefault(word[:STEM_CHARACTERS_MIN], [])
-        if found in alike:
-            return True
-        alike.append(found)
-        return False
-
-    def _idf(self, found: int) -> float:
-        return log1p((self._documents - found + 0.5) / (found + 0.5))
-
-
-def chosen_terms(query_text: str, keywords: Iterable[str]) -> tuple[dict[Term, float], bool]:
-    """Give the terms to ask for, with their weights, and whether to look in names only.
-
-    A term weighs 1, or 2 where both the text and the keywords have it. Stop words are left
-    out; a query of nothing else asks for them, in names only.
-    """
-    repeated = Counter(query_terms(query_text))
-    counted = dict.fromkeys(chain.from_iterable(map(query_terms, keywords)), 1.0)
-    for term in repeated:
-        counted[term] = counted.get(term, 0.0) + 1.0
-    chosen = {term: weight for term, weight in counted.items() if term.word not in STOP_WORDS}
-    in_names_only = not chosen
-    chosen = chosen or counted
-    if len(chosen) > TERMS_MAX:
-        # Those of the keywords stand first.
-        kept = sorted(chosen, key=lambda term: (-chosen[term], -repeated[term]))[:TERMS_MAX]
-        chosen = {term: chosen[term] for term in kept}
-    return chosen, in_names_only
-
-
-def best(scores: NDArray[np.floating[Any]], count: int, slack: float = 0.0) -> NDArray[np.intp]:
-    """Give the positions of the `count` highest scores, and of all within `slack` of the last."""
-    if len(scores) <= count:
-        return np.arange(len(scores))
-    least = np.partition(scores, len(scores) - count)[len(scores) - count]
-    return np.flatnonzero(scores >= least - slack)
 
 
 def _cut(document: Document) -> tuple[str, str, int]:
