@@ -129,6 +129,7 @@ def refusal(
         (len(texts) > settings.max_concurrent_requests, 429, "Overloaded", "Model is overloaded"),
         (too_long, status, "Validation", length),
         (guilty, settings.fault_guilty_status, "Tokenizer", "cannot process this input"),
+        (guilty, settings.fault_guilty_status, "Tokenizer", "cannot process this input"),
         (no_width, 400, "Validation", width),
     )
     found = (answer for broken, *answer in rules if broken)

@@ -22,15 +22,20 @@ from warmindex.embedders.errors import (
     TextRefusedError,
     UnauthorizedError,
 )
+from warmindex.embedders.factory import AdapterRule, EmbedderOptions, open_embedder, split_urls
 from warmindex.embedders.local import LocalEmbedder
+from warmindex.embedders.openai import OpenAIEmbedder
+from warmindex.embedders.tei import TeiEmbedder
 
 __all__ = [
+    "AdapterRule",
     "BackendUnavailableError",
     "BadAnswerError",
     "DeadlinePassedError",
     "Embedded",
     "Embedder",
     "EmbedderError",
+    "EmbedderOptions",
     "ExtraMissingError",
     "FailureKind",
     "FloatMatrix",
@@ -39,7 +44,11 @@ __all__ = [
     "IdentityUnavailableError",
     "LocalEmbedder",
     "MisconfiguredError",
+    "OpenAIEmbedder",
+    "TeiEmbedder",
     "TextFailure",
     "TextRefusedError",
     "UnauthorizedError",
+    "open_embedder",
+    "split_urls",
 ]

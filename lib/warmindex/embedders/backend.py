@@ -12,8 +12,10 @@ from typing import Protocol
 import httpx
 
 from warmindex.embedders import http
+from warmindex.embedders.answers import Judgement, Verdict, judge
 from warmindex.embedders.batches import Limits
 from warmindex.embedders.decode import Rows
+from warmindex.embedders.errors import BadAnswerError
 from warmindex.embedders.replicas import Fleet, Replica
 
 LOGGER = logging.getLogger("warmindex.embedders")
@@ -25,6 +27,15 @@ class Wording:
 
     adapter_id: str
     is_question: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one request came to; `rows` where the verdict is DONE."""
+
+    replica: Replica
+    judgement: Judgement
+    rows: Rows | None = None
 
 
 class Dialect(Protocol):
@@ -75,6 +86,35 @@ class Backend:
     def client(self) -> httpx.AsyncClient:
         """Opened at the first use: reading certificates takes its time."""
         return http.open_client(self._headers)
+
+    async def ask(
+        self, replica: Replica, texts: Sequence[str], wording: Wording, timeout_s: float
+    ) -> Answer:
+        """One request for prompted texts. Every way it can end is an Answer."""
+        try:
+            reply = await http.exchange(
+                self.client,
+                "POST",
+                self.dialect.embed_url(replica),
+                content=self.dialect.body(texts, wording),
+                timeout_s=timeout_s,
+            )
+            judgement = judge(
+                reply.status,
+                reply.headers,
+                reply.body,
+                now_unix_s=reply.received_unix_s,
+                sent_texts=texts,
+                dimensions_asked=self.dialect.dimensions > 0,
+                secrets=self.secrets,
+            )
+            if judgement.verdict is not Verdict.DONE:
+                return Answer(replica, judgement)
+            return Answer(replica, judgement, self.dialect.rows(reply.body, len(texts)))
+        except http.UnansweredError as error:
+            return Answer(replica, Judgement(error.verdict, error.words))
+        except BadAnswerError as error:
+            return Answer(replica, Judgement(Verdict.BAD_ANSWER, error.message))
 
     async def close(self) -> None:
         """Close the connections."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 # A server that says nothing, or nonsense, is taken to be a TEI with its default.
@@ -63,11 +63,15 @@ def halves(places: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, ...]
     return tuple(places[:middle]), tuple(places[middle:])
 
 
-def lowered(limits: Limits, places: Sequence[int], texts_max: int | None) -> Limits:
-    """The limits after a server found `places` too many texts; `texts_max` is what it said."""
-    half = max(1, len(places) // 2)
-    texts = texts_max if texts_max and texts_max < len(places) else half
-    return Limits(min(limits.texts, texts), limits.body_bytes)
+def with_fewer_texts(limits: Limits, sent: int, texts_max: int | None) -> Limits:
+    """The limits after a server found `sent` texts too many; `texts_max` is what it said."""
+    texts = texts_max if texts_max and texts_max < sent else max(1, sent // 2)
+    return replace(limits, texts=min(limits.texts, texts))
+
+
+def with_fewer_bytes(limits: Limits, sent_bytes: int) -> Limits:
+    """The limits after a server found a body of `sent_bytes` too big."""
+    return replace(limits, body_bytes=min(limits.body_bytes, sent_bytes // 2))
 
 
 def _batch_texts(count: int, texts_max: int, replica_count: int) -> int:

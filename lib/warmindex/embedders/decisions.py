@@ -81,11 +81,6 @@ def failure_kind(verdict: Verdict) -> FailureKind:
     return FailureKind.REJECTED
 
 
-def lies_in_text(verdict: Verdict) -> bool:
-    """Whether a text that fails alone with this verdict is itself the likely reason."""
-    return verdict in {Verdict.BODY_TOO_BIG, Verdict.TEXT_TOO_LONG, Verdict.REFUSED}
-
-
 def error_of(judgement: Judgement, backend: str) -> EmbedderError:
     """The error for a call that ends with this judgement."""
     match judgement.verdict:

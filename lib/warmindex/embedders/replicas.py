@@ -38,8 +38,10 @@ class Replica:
     not_before: float = 0.0
     streak: int = 0
     excluded: bool = False
-    # Whether it has answered since its identity was last read.
-    unverified_answers: bool = False
+    # How often it has given vectors, and how many of those a reading of its identity has
+    # covered since.
+    answers: int = 0
+    verified_answers: int = 0
     # How often it was chosen, so that equals take turns.
     turns: int = field(default=0, repr=False)
 
@@ -59,7 +61,7 @@ class Replica:
     def well(self, in_flight_max: int) -> None:
         """It has answered."""
         self.streak = 0
-        self.unverified_answers = True
+        self.answers += 1
         self.limit = min(float(in_flight_max), self.limit + 1 / self.limit)
 
     def busy(self) -> None:
