@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from warmindex import limits
 from warmindex.errors import InvalidError
 
+from warmindex_server.claims.memory import MemoryClaims
 from warmindex_server.http import HttpPort
 from warmindex_server.journal.registry import open_journal
 from warmindex_server.replicas import Heard
@@ -68,9 +69,10 @@ class Server:
         await journal.start()
         heard = Heard()
         self._store = Store(journal)
-        self._store.listeners.append(heard)
+        claims = MemoryClaims()
+        self._store.listeners += [heard, claims]
         await self._store.start()
-        self._service = IndexService(self._store, heard)
+        self._service = IndexService(self._store, heard, claims)
         self._grpc = self._make_grpc(self._service)
         self.port = self._bind(self._grpc)
         await self._set_health(serving=True)

@@ -1,48 +1,129 @@
-"""GetEmbeddings: vectors by content hash, and claims on the absent ones."""
+"""GetEmbeddings and ReleaseClaims: vectors by content hash, and claims on the absent ones."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Mapping, Sequence
+from itertools import compress
+from operator import not_
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from warmindex import limits
-from warmindex.errors import InvalidError, Reason, out_of_range
-from warmindex.event import check_hash_lengths
+from warmindex.errors import InvalidError, Reason, out_of_range, required
+from warmindex.event import PartitionKey, check_hash_lengths
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex.wire import partition_from_wire, seconds_from_wire
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from warmindex_server.claims.base import Claimant, Claims, Standing
 
-    from warmindex.event import PartitionKey
+if TYPE_CHECKING:
     from warmindex.index.partition import Fetched
 
     from warmindex_server.store import Store
 
-FOUND = pb.GetEmbeddingsResponse.STATE_FOUND
-ABSENT = pb.GetEmbeddingsResponse.STATE_ABSENT
-DEFERRED = pb.GetEmbeddingsResponse.STATE_DEFERRED
+State: TypeAlias = pb.GetEmbeddingsResponse.State.ValueType
+
+FOUND: Final = pb.GetEmbeddingsResponse.STATE_FOUND
+DEFERRED: Final = pb.GetEmbeddingsResponse.STATE_DEFERRED
+# What to say of a key without a vector.
+STATES: Final[dict[Standing, State]] = {
+    Standing.NOBODY: pb.GetEmbeddingsResponse.STATE_ABSENT,
+    Standing.OTHERS: pb.GetEmbeddingsResponse.STATE_PENDING,
+    Standing.MINE: pb.GetEmbeddingsResponse.STATE_CLAIMED,
+}
+# Without a limit of the caller's own, all keys of a call may be claimed.
+CLAIMS_PER_CALL_MAX: Final = limits.CONTENT_HASHES_MAX
+
+
+class Asked(NamedTuple):
+    """A request, checked. `wait_s` is None where the caller has not set it."""
+
+    key: PartitionKey
+    hashes: Sequence[bytes]
+    bytes_max: int
+    claimant: Claimant | None
+    wait_s: float | None
 
 
 async def get_embeddings(
-    store: Store, request: pb.GetEmbeddingsRequest
+    store: Store, claims: Claims, request: pb.GetEmbeddingsRequest
 ) -> pb.GetEmbeddingsResponse:
-    """The vectors that a partition has, as many as fit."""
-    key = partition_from_wire(request.partition)
-    hashes = list(request.content_hashes)
-    check_hashes(hashes, key.hash_scheme)
-    bytes_max = _bytes_max(request.max_bytes)
-    wait_s = _check_claims(request)
+    """The vectors that a partition has, as many as fit; who computes what it has not."""
+    asked = _asked(request)
+    until_s = time.monotonic() + (asked.wait_s or 0.0)
     if request.min_revision > store.revision:
-        await store.wait_for_revision(request.min_revision, wait_s or limits.MIN_REVISION_WAIT_S)
-    return _answer(store, key, hashes, bytes_max)
+        allowed_s = limits.MIN_REVISION_WAIT_S if asked.wait_s is None else asked.wait_s
+        await store.wait_for_revision(request.min_revision, allowed_s)
+    fetched = store.index.fetch(asked.key, asked.hashes, asked.bytes_max)
+    if all(fetched.found):
+        return _answer(store, fetched, asked.hashes, {})
+    with claims.waiting(asked.key, wants=asked.claimant is not None) as waiting:
+        standings = await _stand(store, claims, asked)
+        worth_it = True
+        while worth_it and (pending := _waits_for(standings)):
+            worth_it = await waiting.change(pending, until_s - time.monotonic())
+            standings = await _stand(store, claims, asked)
+    fetched = store.index.fetch(asked.key, asked.hashes, asked.bytes_max)
+    return _answer(store, fetched, asked.hashes, standings)
+
+
+async def _stand(store: Store, claims: Claims, asked: Asked) -> dict[bytes, Standing]:
+    """Who computes what is absent now; claims what falls to the caller."""
+    absent = _absent(store, asked.key, asked.hashes)
+    if not absent:
+        return {}
+    taken = await claims.take(asked.key, absent, asked.claimant)
+    standings = dict(zip(absent, taken.standings, strict=True))
+    if taken.revision <= store.revision:
+        return standings
+    mine = [each for each, standing in standings.items() if standing is Standing.MINE]
+    arrived: Sequence[bytes] = mine
+    try:
+        await store.wait_for_revision(taken.revision, limits.MIN_REVISION_WAIT_S)
+        still_absent = set(_absent(store, asked.key, mine))
+        arrived = [each for each in mine if each not in still_absent]
+    finally:
+        # What another server has published meanwhile needs no claim; and where the wait
+        # fails, the caller never hears of those that it has.
+        if arrived and asked.claimant is not None:
+            await claims.release(asked.key, arrived, asked.claimant.claimant_id)
+    return standings
+
+
+def _absent(store: Store, key: PartitionKey, hashes: Sequence[bytes]) -> list[bytes]:
+    """The keys without a vector, each once, in order."""
+    found = store.index.fetch(key, hashes, 0).found
+    return list(dict.fromkeys(compress(hashes, map(not_, found))))
+
+
+def _waits_for(standings: Mapping[bytes, Standing]) -> list[bytes]:
+    """The keys to wait for: those that others compute, where nothing is the caller's to do."""
+    if Standing.MINE in standings.values():
+        return []
+    return [each for each, standing in standings.items() if standing is Standing.OTHERS]
+
+
+async def release_claims(
+    claims: Claims, request: pb.ReleaseClaimsRequest
+) -> pb.ReleaseClaimsResponse:
+    """End claims of the caller whose content will not be published."""
+    key = partition_from_wire(request.partition)
+    if not request.claimant_id:
+        raise required("claimant_id", "only the caller that holds a claim gives it up")
+    _check_claimant_id(request.claimant_id)
+    hashes = list(dict.fromkeys(request.content_hashes))
+    check_hashes(request.content_hashes, key.hash_scheme)
+    released = await claims.release(key, hashes, request.claimant_id)
+    return pb.ReleaseClaimsResponse(released=released)
 
 
 def _answer(
-    store: Store, key: PartitionKey, hashes: Sequence[bytes], bytes_max: int
+    store: Store, fetched: Fetched, hashes: Sequence[bytes], standings: Mapping[bytes, Standing]
 ) -> pb.GetEmbeddingsResponse:
-    fetched = store.index.fetch(key, hashes, bytes_max)
     response = pb.GetEmbeddingsResponse(
-        states=_states(fetched), revision=store.revision, history_id=store.history_id
+        states=_states(fetched, hashes, standings),
+        revision=store.revision,
+        history_id=store.history_id,
     )
     if fetched.rows:
         response.embeddings.dimensions = fetched.dimensions
@@ -50,13 +131,15 @@ def _answer(
     return response
 
 
-def _states(fetched: Fetched) -> list[pb.GetEmbeddingsResponse.State.ValueType]:
+def _states(
+    fetched: Fetched, hashes: Sequence[bytes], standings: Mapping[bytes, Standing]
+) -> list[State]:
     """What to say of each hash: the vectors that did not fit are there, but deferred."""
     left = fetched.rows
     states = []
-    for found in fetched.found:
+    for content_hash, found in zip(hashes, fetched.found, strict=True):
         if not found:
-            states.append(ABSENT)
+            states.append(STATES[standings.get(content_hash, Standing.NOBODY)])
         elif left:
             states.append(FOUND)
             left -= 1
@@ -88,19 +171,33 @@ def _bytes_max(asked: int) -> int:
     return asked or limits.GET_BYTES_DEFAULT
 
 
-def _check_claims(request: pb.GetEmbeddingsRequest) -> float:
-    """Check what concerns claims and waiting; the wait in seconds."""
-    if len(request.claimant_id.encode()) > limits.CLAIMANT_ID_BYTES_MAX:
+def _asked(request: pb.GetEmbeddingsRequest) -> Asked:
+    key = partition_from_wire(request.partition)
+    hashes = list(request.content_hashes)
+    check_hashes(hashes, key.hash_scheme)
+    wait_s = None
+    if request.HasField("wait"):
+        wait_s = seconds_from_wire(request.wait, "wait", minimum_s=0.0, maximum_s=limits.WAIT_S_MAX)
+    return Asked(key, hashes, _bytes_max(request.max_bytes), _claimant(request), wait_s)
+
+
+def _claimant(request: pb.GetEmbeddingsRequest) -> Claimant | None:
+    if not request.claimant_id:
+        return None
+    _check_claimant_id(request.claimant_id)
+    ttl_s = limits.CLAIM_TTL_S_DEFAULT
+    if request.HasField("claim_ttl"):
+        ttl_s = seconds_from_wire(
+            request.claim_ttl, "claim_ttl", minimum_s=1e-9, maximum_s=limits.CLAIM_TTL_S_MAX
+        )
+    return Claimant(request.claimant_id, ttl_s, request.max_claims or CLAIMS_PER_CALL_MAX)
+
+
+def _check_claimant_id(claimant_id: str) -> None:
+    if len(claimant_id.encode()) > limits.CLAIMANT_ID_BYTES_MAX:
         raise InvalidError(
             f"claimant_id is longer than {limits.CLAIMANT_ID_BYTES_MAX} bytes: use a random "
             "name, a UUID for instance",
             field="claimant_id",
             reason=Reason.FIELD_TOO_LONG,
         )
-    if request.claimant_id and request.HasField("claim_ttl"):
-        seconds_from_wire(
-            request.claim_ttl, "claim_ttl", minimum_s=1e-9, maximum_s=limits.CLAIM_TTL_S_MAX
-        )
-    if not request.HasField("wait"):
-        return 0.0
-    return seconds_from_wire(request.wait, "wait", minimum_s=0.0, maximum_s=limits.WAIT_S_MAX)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import grpc
     from warmindex.v1 import index_service_pb2 as pb
 
+    from warmindex_server.claims.base import Claims
     from warmindex_server.replicas import Heard
     from warmindex_server.rpc.faults import Context
     from warmindex_server.store import Store
@@ -29,9 +30,12 @@ class IndexService(index_service_pb2_grpc.IndexServiceServicer):
     # What health and reflection know it by.
     NAME: ClassVar[str] = index_service_pb2.DESCRIPTOR.services_by_name["IndexService"].full_name
 
-    def __init__(self, store: Store, heard: Heard, options: SearchOptions | None = None) -> None:
+    def __init__(
+        self, store: Store, heard: Heard, claims: Claims, options: SearchOptions | None = None
+    ) -> None:
         self._store = store
         self._heard = heard
+        self._claims = claims
         self._options = options or SearchOptions()
         self._closing = False
         self._streams: set[asyncio.Task[None]] = set()
@@ -41,8 +45,9 @@ class IndexService(index_service_pb2_grpc.IndexServiceServicer):
         index_service_pb2_grpc.add_IndexServiceServicer_to_server(self, server)
 
     def close(self) -> None:
-        """End the streams that wait for their client: what they have sent is answered."""
+        """End what waits: streams for their client, calls for a claim; both are answered."""
         self._closing = True
+        self._claims.close()
         for task in self._streams:
             task.cancel()
 
@@ -72,15 +77,15 @@ class IndexService(index_service_pb2_grpc.IndexServiceServicer):
     async def GetEmbeddings(
         self, request: pb.GetEmbeddingsRequest, context: Context
     ) -> pb.GetEmbeddingsResponse:
-        """The vectors that a partition has for content hashes."""
-        return await fetch.get_embeddings(self._store, request)
+        """The vectors that a partition has for content hashes, and claims on the absent ones."""
+        return await fetch.get_embeddings(self._store, self._claims, request)
 
     @answers
     async def ReleaseClaims(
         self, request: pb.ReleaseClaimsRequest, context: Context
     ) -> pb.ReleaseClaimsResponse:
-        """Not yet."""
-        raise NotBuiltError("ReleaseClaims is not part of this server's version: it gives none")
+        """Give up claims whose content will not be published."""
+        return await fetch.release_claims(self._claims, request)
 
     @answers
     async def Search(self, request: pb.SearchRequest, context: Context) -> pb.SearchResponse:
