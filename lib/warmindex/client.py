@@ -28,11 +28,10 @@ from warmindex.answers import (
     ServerInfo,
 )
 from warmindex.channels import Channels
-from warmindex.errors import Reason
 from warmindex.event import Document, PartitionKey, Tier
-from warmindex.index.change import Outcome
 from warmindex.index.route import Match
 from warmindex.index.route import Reason as RouteReason
+from warmindex.publish_stream import PublishStream
 from warmindex.v1 import index_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class IndexClient:
         """Publish one event; it is journaled and visible when this returns."""
         request = pb.PublishEventRequest(event=wire.event_to_wire(event))
         response = await self._call("PublishEvent", request)
-        return _result(response.result, response.history_id)
+        return wire.result_from_wire(response.result, response.history_id)
 
     async def publish_all(self, events: Iterable[CacheEvent]) -> list[PublishResult]:
         """Publish events in order over one stream, a few MiB a message; one result for each."""
@@ -104,10 +103,21 @@ class IndexClient:
             results.clear()
             call = stub.PublishEvents(iter(messages), timeout=self._timeout_s * len(messages))
             async for response in call:
-                results.extend(_result(each, response.history_id) for each in response.results)
+                results.extend(
+                    wire.result_from_wire(each, response.history_id) for each in response.results
+                )
 
         await self._channels.attempt(exchange)
         return results
+
+    def publish_stream(self) -> PublishStream:
+        """Open a stream of events to the server that is asked first; see `move_on`."""
+        address = self._channels.address
+        return PublishStream(self._channels.stub(address).PublishEvents(), address)
+
+    def move_on(self, address: str) -> None:
+        """Ask the next server first from now on, where `address` has failed."""
+        self._channels.move_on(address)
 
     async def report_state(
         self,
@@ -355,19 +365,6 @@ class IndexClient:
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
-
-
-def _result(result: pb.EventResult, history_id: str) -> PublishResult:
-    return PublishResult(
-        outcome=Outcome(result.outcome),
-        revision=result.revision,
-        holds_changed=result.holds_changed,
-        resync_required=result.resync_required,
-        error=result.error,
-        reason=Reason(result.reason),
-        current_epoch=result.current_epoch,
-        history_id=history_id,
-    )
 
 
 def _seconds(message: Any, field: str) -> float | None:

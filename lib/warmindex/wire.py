@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 
 from warmindex import limits
+from warmindex.answers import PublishResult
 from warmindex.errors import InvalidError, Reason, out_of_range
 from warmindex.event import (
     CacheEvent,
@@ -22,6 +23,7 @@ from warmindex.event import (
     Tier,
     check_partition,
 )
+from warmindex.index.change import Outcome
 from warmindex.record import UsedNumber
 from warmindex.v1 import event_pb2 as pb
 from warmindex.v1 import index_service_pb2 as service_pb
@@ -161,6 +163,20 @@ def batches(events: Iterable[CacheEvent]) -> Iterator[service_pb.PublishEventsRe
         size += length
     if request.events:
         yield request
+
+
+def result_from_wire(result: service_pb.EventResult, history_id: str) -> PublishResult:
+    """What became of one event, in the domain's words."""
+    return PublishResult(
+        outcome=Outcome(result.outcome),
+        revision=result.revision,
+        holds_changed=result.holds_changed,
+        resync_required=result.resync_required,
+        error=result.error,
+        reason=Reason(result.reason),
+        current_epoch=result.current_epoch,
+        history_id=history_id,
+    )
 
 
 def change_from_wire(message: pb.CacheEvent) -> CacheEvent:
