@@ -34,11 +34,21 @@ class Numbered(NamedTuple):
 class Replica:
     """One replica's events."""
 
-    __slots__ = ("epoch", "fenced", "limited", "owes_report", "queued", "sequence", "unanswered")
+    __slots__ = (
+        "epoch",
+        "fenced",
+        "highest",
+        "limited",
+        "owes_report",
+        "queued",
+        "sequence",
+        "unanswered",
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.sequence = 0
+        self.sequence = 0  # the last number given
+        self.highest = 0  # the highest that the index may have seen
         self.queued: deque[CacheEvent] = deque()
         self.unanswered: deque[Numbered] = deque()
         self.limited: deque[Numbered] = deque()
@@ -106,6 +116,7 @@ class Outbox:
                     break
                 event = replica.queued.popleft()
                 replica.sequence += 1
+                replica.highest = max(replica.highest, replica.sequence)
                 event = replace(event, epoch=replica.epoch, sequence=replica.sequence)
                 replica.unanswered.append(Numbered(event, event_size))
                 taken.append(event)
@@ -176,6 +187,7 @@ class Outbox:
         replica.queued.clear()
         replica.unanswered.clear()
         replica.limited.clear()
+        replica.sequence = replica.highest
 
 
 def size_of(event: CacheEvent) -> int:

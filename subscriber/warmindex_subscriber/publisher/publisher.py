@@ -143,6 +143,9 @@ class Publisher:
                 _log.warning("report of %r, again soon: %s", replica_id, error.message)
                 await asyncio.sleep(random.uniform(0, pause_s))  # noqa: S311 - jitter
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
+            except FencedError:
+                replica.fenced = True
+                raise
             else:
                 break
         replica.owes_report = False
