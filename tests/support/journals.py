@@ -49,6 +49,15 @@ class SqlitePlace(Place):
         self.path = path
 
 
+class RedisPlace(Place):
+    """A prefix in a server that others use too."""
+
+    shared = True
+
+    def __init__(self, url: str, prefix: str) -> None:
+        super().__init__(url, JournalOptions(redis_prefix=prefix))
+
+
 async def read_all(journal: Journal, after: int = 0) -> list[tuple[int, Record]]:
     """Everything that read() gives."""
     return [pair async for batch in journal.read(after) for pair in batch]

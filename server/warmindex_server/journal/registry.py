@@ -61,7 +61,14 @@ def _module(url: str) -> JournalModule:
     scheme = url.partition(":")[0]
     name = _MODULES.get(scheme)
     if name is not None:
-        return cast(JournalModule, import_module(name))
+        try:
+            return cast(JournalModule, import_module(name))
+        except ModuleNotFoundError as error:
+            raise InvalidError(
+                f"journal is {scheme}://…, and the Python package {error.name!r} that it needs is "
+                "not installed: pip install 'warmindex[redis]'",
+                field="journal",
+            ) from error
     for entry_point in entry_points(group=ENTRY_POINTS, name=scheme):
         return cast(JournalModule, entry_point.load())
     raise InvalidError(

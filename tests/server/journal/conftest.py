@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
-from support.journals import MemoryPlace, Place, SqlitePlace
+from support.journals import MemoryPlace, Place, RedisPlace, SqlitePlace
+from support.redis_server import RedisServer
+
+_prefixes = map("test{}".format, itertools.count())
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory):
+    """A Redis for all tests that do it no harm."""
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def own_redis(tmp_path):
+    """A Redis for one test, which may do with it as it likes."""
+    server = RedisServer(tmp_path / "redis").start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 def place(request, tmp_path) -> Place:
     """A place of each kind, empty."""
     if request.param == "memory":
         return MemoryPlace()
-    return SqlitePlace(tmp_path / "warm.db")
+    if request.param == "sqlite":
+        return SqlitePlace(tmp_path / "warm.db")
+    return RedisPlace(request.getfixturevalue("redis_server").url, next(_prefixes))
 
 
 @pytest.fixture

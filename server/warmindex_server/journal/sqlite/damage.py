@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import sqlite3
 from contextlib import suppress
-from datetime import UTC, datetime
-from pathlib import Path
 
 from warmindex_server.journal.base import JournalCorruptError
 from warmindex_server.journal.sqlite.file import JournalFile
 from warmindex_server.journal.sqlite.opening import WAY_OUT
-from warmindex_server.journal.sqlite.wal import read_tail
 
 _log = logging.getLogger(__name__)
 
@@ -25,13 +21,12 @@ def check_tail(file: JournalFile) -> None:
     """
     if file.head.damage:
         raise JournalCorruptError(f"{file.path} is damaged: {file.head.damage}; {WAY_OUT}")
-    tail = read_tail(file.wal, file.wal_frames)
+    tail = file.wal_tail
     if tail.damaged:
-        aside = set_aside(file.wal, copy=True)
         damage = (
             f"its write-ahead log does not verify after frame {file.wal_frames}, and "
             f"{tail.commits} transactions stand behind that (revisions above {file.revision}); "
-            f"the log is kept as {aside.name}"
+            f"the log is kept as {file.wal_kept}"
         )
         with suppress(sqlite3.Error):
             file.mark_damaged(damage)
@@ -45,14 +40,3 @@ def check_tail(file: JournalFile) -> None:
             tail.bytes_left,
             file.revision,
         )
-
-
-def set_aside(path: Path, *, copy: bool = False) -> Path:
-    """Give a file a name that says what it is and when; the new name."""
-    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
-    aside = path.with_name(f"{path.name}.damaged-{now}")
-    if copy:
-        shutil.copy2(path, aside)
-    else:
-        path.rename(aside)
-    return aside

@@ -20,7 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from warmindex_server.journal.sqlite.opening import connect, set_up, start_error
+from warmindex_server.journal.sqlite.opening import connect, set_aside, set_up, start_error
+from warmindex_server.journal.sqlite.wal import read_tail
 
 # What is removed in one step after a cut, so that an append never waits long.
 REMOVED_LOG_ROWS: Final = 64
@@ -68,9 +69,13 @@ class JournalFile:
         self._advised = -1
         self._db = connect(path)
         try:
-            # Says how many frames of the log SQLite has taken over. Nothing is written to
-            # the log before its tail has been looked at.
+            # Says how many frames of the log SQLite has taken over; the next write begins
+            # the log anew, so its tail is looked at before.
             self.wal_frames = max(0, self._one("PRAGMA wal_checkpoint(PASSIVE)")[1])
+            self.wal_tail = read_tail(self.wal, self.wal_frames)
+            self.wal_kept = ""
+            if self.wal_tail.damaged:
+                self.wal_kept = set_aside(self.wal, copy=True).name
             set_up(self._db, path, history_above)
             self.head = self._read_head()
             last = self._last_revision(damaged)

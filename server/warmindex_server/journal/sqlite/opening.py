@@ -7,7 +7,9 @@ part       one row per batch of a snapshot's parts: their frames
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +28,7 @@ PAGE_BYTES: Final = 16384
 # The log is moved into the database file when it has this size; a commit waits for it then.
 WAL_BYTES_MAX: Final = 16 * 2**20
 # A server that is being replaced may need this long to let go of its file.
-LOCK_WAIT_S: Final = 2.0
+LOCK_WAIT_S: Final = 1.0
 
 WAY_OUT: Final = (
     "restore the file from a backup, or start with --recover: that begins a new history with "
@@ -144,3 +146,14 @@ def start_error(path: Path, error: sqlite3.Error) -> JournalStartError:
     return JournalStartError(
         f"{path} cannot be used ({error}): the file and its folder must be writable, with room"
     )
+
+
+def set_aside(path: Path, *, copy: bool = False) -> Path:
+    """Give a file a name that says what it is and when; the new name."""
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
+    aside = path.with_name(f"{path.name}.damaged-{now}")
+    if copy:
+        shutil.copy2(path, aside)
+    else:
+        path.rename(aside)
+    return aside

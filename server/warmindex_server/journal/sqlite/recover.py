@@ -16,8 +16,8 @@ from warmindex.record import Record
 from warmindex_server.journal.base import JournalCorruptError, JournalStartError, Recovered
 from warmindex_server.journal.codec import Item, decode_all, encode_groups
 from warmindex_server.journal.frame import CodecError
-from warmindex_server.journal.sqlite.damage import set_aside
 from warmindex_server.journal.sqlite.file import JournalFile
+from warmindex_server.journal.sqlite.opening import set_aside
 
 _log = logging.getLogger(__name__)
 
