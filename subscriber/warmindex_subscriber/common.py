@@ -6,7 +6,7 @@ import argparse
 
 from warmindex.client import DEFAULT_SERVER, IndexClient
 from warmindex.embedders import Embedder
-from warmindex.embedders.factory import EmbedderOptions, open_embedder
+from warmindex.embedders.factory import AdapterRule, EmbedderOptions, open_embedder, split_urls
 from warmindex.options import Options
 
 
@@ -56,6 +56,34 @@ def add_embedder_options(options: Options) -> None:
         help="the model's revision, where the server does not tell it",
     )
     options.add(
+        "--embedder-host",
+        default="",
+        metavar="NAME",
+        help="a name for where the model's name means something, in place of the URL's host",
+    )
+    options.add(
+        "--document-prompt",
+        default="",
+        metavar="TEXT",
+        help='put before each text; "name:…" is a prompt that a TEI server knows by name',
+    )
+    options.add(
+        "--dimensions", default=0, type=int, metavar="N", help="width to ask for; 0: the model's"
+    )
+    options.add(
+        "--truncate",
+        default="right",
+        choices=("right", "left", "none"),
+        help="where a TEI server cuts long texts; none refuses them",
+    )
+    options.add(
+        "--adapter-rule",
+        default="",
+        metavar="RULE",
+        help="how the embedder is told the adapter: model, none or field:NAME; "
+        "if empty: model for openai, else none",
+    )
+    options.add(
         "--embedder-key",
         default="",
         metavar="KEY",
@@ -73,9 +101,16 @@ def embedder_of(arguments: argparse.Namespace) -> Embedder:
     return open_embedder(
         EmbedderOptions(
             kind=arguments.embedder,
-            urls=tuple(each.strip() for each in arguments.embedder_url.split(",") if each.strip()),
+            urls=split_urls(arguments.embedder_url),
             model=arguments.model,
             revision=arguments.revision,
+            host=arguments.embedder_host,
+            document_prompt=arguments.document_prompt,
+            dimensions=arguments.dimensions,
+            truncate=arguments.truncate,
+            adapter_rule=AdapterRule.parse(arguments.adapter_rule)
+            if arguments.adapter_rule
+            else None,
             api_key=arguments.embedder_key,
         )
     )
