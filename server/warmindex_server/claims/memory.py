@@ -28,7 +28,7 @@ class MemoryClaims:
     ) -> None:
         self._clock = clock
         self._table = ClaimTable(claims_max)
-        self._waiters = Waiters(self._is_pending)
+        self._waiters = Waiters(self._table.claimed)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         self._closed = False
@@ -86,9 +86,6 @@ class MemoryClaims:
         self._waiters.wake_all()
         if self._timer is not None:
             self._timer.cancel()
-
-    def _is_pending(self, key: PartitionKey, content_hash: bytes) -> bool:
-        return self._table.holds(key, content_hash, self._clock())
 
     def _arm(self) -> None:
         """Look at the clock again when the next claim may be over."""

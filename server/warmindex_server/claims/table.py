@@ -12,7 +12,7 @@ A claim whose time is over counts as gone at once, also before `expire` has take
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 from warmindex.event import PartitionKey
@@ -100,6 +100,10 @@ class ClaimTable:
         claims = self._partitions.get(key)
         claim = claims.get(content_hash) if claims else None
         return claim is not None and claim.due_s > now_s
+
+    def claimed(self, key: PartitionKey) -> Container[bytes]:
+        """The keys of a partition that have a claim, or had one until `expire` is called."""
+        return self._partitions.get(key, ())
 
     def end(self, key: PartitionKey, hashes: Sequence[bytes]) -> list[bytes]:
         """Vectors have come for some keys: end their claims. Those that had one."""

@@ -13,7 +13,7 @@ again. The first of them gets it. Keys get free when a claimant dies or gives up
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain
 from typing import TypeVar
 
@@ -36,9 +36,9 @@ class Waiter:
 
 
 class Waiters:
-    """All waiting calls. `pending` says whether somebody still computes a key."""
+    """All waiting calls. `pending` gives the keys of a partition that somebody computes."""
 
-    def __init__(self, pending: Callable[[PartitionKey, bytes], bool]) -> None:
+    def __init__(self, pending: Callable[[PartitionKey], Container[bytes]]) -> None:
         self._pending = pending
         self._standing: dict[tuple[PartitionKey, bytes], dict[Waiter, None]] = {}
         self._wanting: dict[PartitionKey, dict[Waiter, None]] = {}
@@ -63,7 +63,7 @@ class Waiters:
         """Wait for keys that were pending at the last look."""
         waiter.hashes = hashes
         waiter.position = 0
-        self._stand_or_wake(waiter)
+        self._stand_or_wake(waiter, self._pending(waiter.key))
 
     def stop(self, waiter: Waiter) -> None:
         """Wait for no key any longer."""
@@ -73,9 +73,10 @@ class Waiters:
 
     def ended(self, key: PartitionKey, hashes: Iterable[bytes]) -> None:
         """Keys are pending no more: whoever stands at one moves on."""
+        pending = self._pending(key)
         for content_hash in hashes:
             for waiter in self._standing.pop((key, content_hash), ()):
-                self._stand_or_wake(waiter)
+                self._stand_or_wake(waiter, pending)
 
     def freed(self, key: PartitionKey, hashes: Iterable[bytes]) -> None:
         """Keys are nobody's: they may fall to who wants them."""
@@ -88,15 +89,15 @@ class Waiters:
         for waiter in chain(*self._standing.values(), *self._wanting.values()):
             waiter.woken.set()
 
-    def _stand_or_wake(self, waiter: Waiter) -> None:
-        key, hashes = waiter.key, waiter.hashes
-        while waiter.position < len(hashes):
-            content_hash = hashes[waiter.position]
-            if self._pending(key, content_hash):
-                self._standing.setdefault((key, content_hash), {})[waiter] = None
-                return
-            waiter.position += 1
-        waiter.woken.set()
+    def _stand_or_wake(self, waiter: Waiter, pending: Container[bytes]) -> None:
+        hashes, position = waiter.hashes, waiter.position
+        while position < len(hashes) and hashes[position] not in pending:
+            position += 1
+        waiter.position = position
+        if position < len(hashes):
+            self._standing.setdefault((waiter.key, hashes[position]), {})[waiter] = None
+        else:
+            waiter.woken.set()
 
 
 def _take_out(lines: dict[Place, dict[Waiter, None]], place: Place, waiter: Waiter) -> None:
