@@ -43,6 +43,8 @@ class Settings:
     # Replies to give instead, used up in order: {"path": "/embed", "status": 429, "headers": {},
     # "json": … or "text": …, "times": 1}. Without a path any request takes it.
     fault_replies: list[dict[str, Any]] = field(default_factory=list)
+    # Until this moment (Unix seconds) every embedding is answered 429 with Retry-After.
+    fault_busy_until: float = 0.0
     # /info lacks these fields.
     fault_info_without: list[str] = field(default_factory=list)
     # A batch with such a text is answered with this status, whole.

@@ -19,10 +19,12 @@ import argparse
 import asyncio
 import base64
 import json
+import math
 import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
@@ -204,6 +206,9 @@ class EmbeddingServer:
                     headers=reply.get("headers"),
                     content_type="application/json" if "json" in reply else "text/plain",
                 )
+        left_s = settings.fault_busy_until - time.time()
+        if left_s > 0 and request.method == "POST":
+            return web.Response(status=429, headers={"Retry-After": str(math.ceil(left_s))})
         if settings.api_key and settings.api_key not in {
             request.headers.get("Authorization", "").removeprefix("Bearer "),
             request.headers.get("api-key"),

@@ -16,16 +16,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from warmindex.embedders import batches, retry
 from warmindex.embedders.answers import Verdict
 from warmindex.embedders.backend import LOGGER, Answer, Backend, Wording
-from warmindex.embedders.decisions import Action, decide, error_of, tries_of_halves
+from warmindex.embedders.decisions import Action, decide, error_of, tries_of_half
 from warmindex.embedders.errors import BackendUnavailableError, DeadlinePassedError
 from warmindex.embedders.ledger import Ledger
 from warmindex.embedders.replicas import Replica
 
 Places = tuple[int, ...]
+
+_RESTING: Final = frozenset({Verdict.BUSY, Verdict.AWAY, Verdict.SILENT})
+_WRONG: Final = frozenset({Verdict.BROKEN, Verdict.BAD_ANSWER})
 
 
 class Call:
@@ -55,14 +59,17 @@ class Call:
         Raises an EmbedderError where no text has a vector for a reason that is not in the
         texts, or where vectors came that cannot be of one model.
         """
-        usable = self._fleet.usable()
-        jobs = deque(batches.cut(self._sizes, self._backend.limits, len(usable)))
-        lanes = len(usable) * self._fleet.in_flight_max
+        replica_count = len(self._usable())
+        jobs = deque(batches.cut(self._sizes, self._backend.limits, replica_count))
+        lanes = replica_count * self._fleet.in_flight_max
         async with asyncio.TaskGroup() as group:
             for _ in range(min(len(jobs), lanes)):
                 group.create_task(self._work(jobs))
         self._ledger.check()
         return self._ledger
+
+    def _usable(self) -> list[Replica]:
+        return [replica for replica in self._fleet.usable() if replica not in self._left]
 
     async def _work(self, jobs: deque[Places]) -> None:
         while jobs:
@@ -72,7 +79,8 @@ class Call:
         """See a batch to its end. `tries` is how many requests were made for it."""
         while self._ledger.ended is None:
             if not batches.fits(places, self._sizes, self._backend.limits):
-                await self._solve_halves(places, tries)
+                for half in batches.halves(places, self._sizes):
+                    await self._solve(half, tries)
                 return
             answer = await self._ask(places)
             if answer is None:
@@ -88,20 +96,18 @@ class Call:
             await self._accept(places, answer, tries)
             return True
         verdict = answer.judgement.verdict
-        action = decide(verdict, len(places), tries, self._policy)
+        replica_count = len(self._usable())
+        action = decide(verdict, len(places), tries, self._policy, replica_count)
         self._learn(places, answer, action)
         match action:
             case Action.SPLIT:
-                await self._solve_halves(places, tries_of_halves(verdict, tries))
+                for half in batches.halves(places, self._sizes):
+                    await self._solve(half, tries_of_half(verdict, tries, len(half)))
             case Action.FAIL:
                 self._ledger.fail(places, answer.judgement, answer.replica.name)
             case Action.RETRY:
                 await self._pause(answer, tries)
         return action in {Action.SPLIT, Action.FAIL}
-
-    async def _solve_halves(self, places: Places, tries: int) -> None:
-        for half in batches.halves(places, self._sizes):
-            await self._solve(half, tries)
 
     async def _ask(self, places: Places) -> Answer | None:
         """One request; None where there was none to be made, and the call has ended."""
@@ -137,7 +143,10 @@ class Call:
         elif judgement.verdict is Verdict.SILENT and self._is_late(_now()):
             # It was given less time than usual: no fault of its own.
             self._ledger.end(DeadlinePassedError("the deadline came first", backend=replica.name))
-        elif judgement.verdict in {Verdict.BUSY, Verdict.AWAY, Verdict.SILENT}:
+        elif judgement.verdict in _RESTING or (
+            # The next request is better made elsewhere.
+            judgement.verdict in _WRONG and len(self._usable()) > 1
+        ):
             if judgement.verdict is Verdict.BUSY:
                 replica.busy()
             replica.rest(_now(), judgement.retry_after_s, self._policy, self._backend.chance)
@@ -175,7 +184,7 @@ class Call:
         judgement = answer.judgement
         if not self._budget.spend():
             self._ledger.end(error_of(judgement, answer.replica.name))
-        elif judgement.verdict in {Verdict.BROKEN, Verdict.BAD_ANSWER}:
+        elif judgement.verdict in _WRONG and len(self._usable()) == 1:
             chance, asked_s = self._backend.chance, judgement.retry_after_s
             if asked_s is None:
                 wait_s = retry.backoff_s(tries - 1, self._policy, chance)

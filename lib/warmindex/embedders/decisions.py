@@ -43,14 +43,17 @@ class Action(Enum):
     LEAVE = "never ask this replica again in this call, ask another"
 
 
-def decide(verdict: Verdict, text_count: int, tries: int, policy: RetryPolicy) -> Action:
+def decide(
+    verdict: Verdict, text_count: int, tries: int, policy: RetryPolicy, replica_count: int = 1
+) -> Action:
     """`tries` counts the requests made for this batch, the judged one included."""
     several = text_count > 1
     match verdict:
         case Verdict.UNAUTHORIZED | Verdict.MISCONFIGURED:
             return Action.LEAVE
         case Verdict.BROKEN | Verdict.BAD_ANSWER:
-            if tries < policy.wrong_answers_max:
+            # Each replica gets its chance: it may be the replica that is wrong.
+            if tries < policy.wrong_answers_max + replica_count - 1:
                 return Action.RETRY
             return Action.SPLIT if several else Action.FAIL
         case Verdict.BUSY | Verdict.SILENT | Verdict.AWAY:
@@ -63,12 +66,14 @@ def decide(verdict: Verdict, text_count: int, tries: int, policy: RetryPolicy) -
             return Action.SPLIT if several else Action.FAIL
 
 
-def tries_of_halves(verdict: Verdict, tries: int) -> int:
-    """How many tries the halves of a batch begin with: what failed as a whole for a reason
-    that may not lie in the texts does not get all its tries again in every half.
+def tries_of_half(verdict: Verdict, tries: int, text_count: int) -> int:
+    """How many tries a half of a batch begins with.
+
+    Where a backend breaks on whatever it is asked, not every half of every half is asked
+    as often as the whole. A text alone is: after that, it has failed.
     """
     if verdict in {Verdict.BROKEN, Verdict.BAD_ANSWER}:
-        return tries - 1
+        return tries - 1 if text_count > 1 else 0
     return tries if verdict in {Verdict.BUSY, Verdict.SILENT} else 0
 
 

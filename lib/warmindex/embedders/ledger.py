@@ -40,11 +40,14 @@ class Ledger:
     def accept(self, places: Sequence[int], rows: Rows, name: str) -> dict[int, TextFailure]:
         """Enter the vectors of one answer; gives place -> why of those that are none.
 
-        Rows that cannot be of the same model as the others end the call, and spoil it.
+        Rows that cannot be of the same model as the others end the call, and spoil it; a
+        single text of another width than its neighbours is only bad itself.
         """
-        self._mixed = self._mixed or self._mismatch(rows, name)
-        if self._mixed is not None:
-            self.ended = self._mixed
+        mismatch = self._mismatch(rows, name)
+        if mismatch is not None and len(places) == 1 and self.vectors:
+            return {places[0]: TextFailure(FailureKind.BAD_VECTOR, mismatch.message)}
+        if mismatch is not None:
+            self._mixed = self.ended = self._mixed or mismatch
             return {}
         bad = bad_rows(rows.matrix)
         for row, place in enumerate(places):
