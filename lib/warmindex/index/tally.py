@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # See the module's text; chosen on labelled queries, docs/search.md.
 QUERY_COVERAGE: Final = 0.5
-NAME_COVERAGE: Final = 0.2
+NAME_COVERAGE: Final = 0.1
 
 # Two words with these first letters in common that are found in the same documents as often
 # are forms of one word, which FTS5 has stemmed alike.

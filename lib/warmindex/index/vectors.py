@@ -148,9 +148,12 @@ class VectorStore:
         """Count the slots, free ones among them."""
         return len(self._keys)
 
-    def key_at(self, slot: int) -> bytes | None:
-        """Give the key of a slot, None where the slot is free."""
-        return self._keys[slot]
+    def key_at(self, slot: int) -> bytes:
+        """Give the key of a live slot."""
+        key = self._keys[slot]
+        if key is None:
+            raise KeyError(f"slot {slot} has no row")
+        return key
 
     def similarities(
         self, query: NDArray[np.float32], keys: Sequence[bytes] | None = None

@@ -169,7 +169,8 @@ class WordIndex:
     def key_at(self, row: int) -> bytes:
         """Give the key of a row that `matches` named."""
         key = self._keys[row]
-        assert key is not None  # noqa: S101 - the engine has live rows alone
+        if key is None:
+            raise KeyError(f"row {row} has no document")
         return key
 
     # -- inside ----------------------------------------------------------------------

@@ -1,0 +1,103 @@
+"""How a cosine and a share of words become one score.
+
+    score = meaning_weight x (cosine - floor) + words_weight x share of words
+
+Models differ in where their cosines lie and in how far they spread: unrelated texts have 0.1
+under all-MiniLM-L6-v2 and 0.78 under e5-small-v2. So the meaning arm is measured in spreads,
+from the average entry to the nearest, of this query; the words arm in shares of its best.
+Each arm's answer is then as far above what is nothing to it as the other's. What else was
+tried, and what it did: docs/search.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from warmindex.index.blocks import NO_ROW
+from warmindex.index.tally import best
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warmindex.index.vectors import VectorStore
+
+# How far a cosine of the float32 product may be off; entries that are nearer to each other
+# than this are all computed again.
+COSINE_ERROR_MAX: Final = 2e-5
+
+# A spread is at least this share of the way from the average entry to the same text: where
+# a few entries are all about as near, it is not meaning that tells them apart.
+SPREAD_SHARE_MIN: Final = 0.25
+
+# The average is kept to this many decimals: it comes from the float32 product, and its last
+# digits depend on where the rows lie.
+AVERAGE_DECIMALS: Final = 4
+
+# An entry that has words but no vector, as while vectors are still being computed, can be
+# neither near nor far. It is taken to be this far from the average to the nearest, times its
+# share of words.
+NEARNESS_UNKNOWN: Final = 0.75
+
+
+class Scale(NamedTuple):
+    """How cosines and shares of words become scores of 0 to 1; see the module's text.
+
+    cosine_min: what lies below is not ranked by meaning. floor: the cosine that counts
+    as nothing, 0 unless max_distance lets negative ones in.
+    """
+
+    cosine_min: float
+    floor: float
+    meaning_weight: float
+    words_weight: float
+    average: float = 0.0
+    spread: float = 0.0
+
+    def score(self, cosine: float | None, share: float) -> float:
+        """Give an entry's score; the cosine is None where meaning does not rank it."""
+        near = 0.0 if cosine is None else self.meaning_weight * (cosine - self.floor)
+        return min(max(near + self.words_weight * share, 0.0), 1.0)
+
+    def score_unknown(self, share: float) -> float:
+        """Give the score of an entry without a vector."""
+        return self.score(self.average + NEARNESS_UNKNOWN * share * self.spread, share)
+
+    def parts(self, cosines: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Give the meaning arm's part of every slot's score, NO_ROW where it has none."""
+        parts = (cosines - np.float32(self.floor)) * np.float32(self.meaning_weight)
+        parts[cosines < self.cosine_min - COSINE_ERROR_MAX] = NO_ROW
+        return parts
+
+
+def alone(max_distance: float) -> Scale:
+    """Scale for meaning alone: the cosine itself, where none is negative."""
+    cosine_min = 1.0 - max_distance
+    floor = min(0.0, cosine_min)
+    return Scale(cosine_min, floor, 1.0 / (1.0 - floor), 0.0)
+
+
+def fused(
+    vectors: VectorStore,
+    query: NDArray[np.float32],
+    cosines: NDArray[np.float32],
+    max_distance: float,
+    words_weight: float,
+) -> Scale:
+    """Scale for both arms, from the approximate cosines of the entries that count.
+
+    cosines: (slots,) float32, NO_ROW where there is none, at least one that is not.
+    """
+    nearest = float(vectors.cosines(query, best(cosines, 1, COSINE_ERROR_MAX)).max())
+    counted = cosines[cosines > NO_ROW]
+    average = min(round(float(counted.mean(dtype=np.float64)), AVERAGE_DECIMALS), nearest)
+    spread = max(nearest - average, SPREAD_SHARE_MIN * (1.0 - average), COSINE_ERROR_MAX)
+    cosine_min = 1.0 - max_distance
+    floor = min(0.0, cosine_min)
+    meaning = (1.0 - words_weight) / spread
+    # So that the nearest entry, if words put it first too, has a score of 1.
+    highest = meaning * max(nearest - floor, 0.0) + words_weight
+    if highest <= 0.0:
+        return alone(max_distance)
+    return Scale(cosine_min, floor, meaning / highest, words_weight / highest, average, spread)
