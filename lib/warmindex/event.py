@@ -236,12 +236,17 @@ _MEANINGLESS_ON_CLEAR: Final[tuple[tuple[str, object], ...]] = (
 
 def check_producer(tenant_id: str, model_id: str, replica_id: str, prefix: str = "event") -> None:
     """Raise InvalidError unless the three name a producer."""
-    if not replica_id:
-        raise required(f"{prefix}.replica_id", "it names who holds the content")
+    check_replica(tenant_id, replica_id, prefix)
     if not model_id:
         raise required(f"{prefix}.model_id", "it names the model that computed the content")
-    _check_string(replica_id, limits.REPLICA_ID_BYTES_MAX, f"{prefix}.replica_id")
     check_model_id(model_id, f"{prefix}.model_id")
+
+
+def check_replica(tenant_id: str, replica_id: str, prefix: str) -> None:
+    """Raise InvalidError unless the two name a replica."""
+    if not replica_id:
+        raise required(f"{prefix}.replica_id", "it names who holds the content")
+    _check_string(replica_id, limits.REPLICA_ID_BYTES_MAX, f"{prefix}.replica_id")
     check_tenant_id(tenant_id, f"{prefix}.tenant_id")
 
 

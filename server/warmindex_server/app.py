@@ -18,6 +18,7 @@ from warmindex.errors import InvalidError
 from warmindex_server.claims.memory import MemoryClaims
 from warmindex_server.http import HttpPort
 from warmindex_server.journal.registry import open_journal
+from warmindex_server.leases.keeper import LeaseKeeper
 from warmindex_server.replicas import Heard
 from warmindex_server.rpc.reflection import enable_reflection
 from warmindex_server.rpc.service import IndexService
@@ -54,6 +55,7 @@ class Server:
         self._http = HttpPort(self._readiness)
         self._health = health.aio.HealthServicer()
         self._store: Store | None = None
+        self._leases: LeaseKeeper | None = None
         self._service: IndexService | None = None
         self._grpc: grpc.aio.Server | None = None
 
@@ -70,9 +72,11 @@ class Server:
         heard = Heard()
         self._store = Store(journal)
         claims = MemoryClaims()
-        self._store.listeners += [heard, claims]
+        self._leases = LeaseKeeper(self._store, heard)
+        self._store.listeners += [heard, claims, self._leases]
         await self._store.start()
-        self._service = IndexService(self._store, heard, claims)
+        self._leases.start()
+        self._service = IndexService(self._store, heard, claims, self._leases)
         self._grpc = self._make_grpc(self._service)
         self.port = self._bind(self._grpc)
         await self._set_health(serving=True)
@@ -92,6 +96,8 @@ class Server:
             await self._set_health(serving=False)
             self._service.close()
             await self._grpc.stop(self._settings.grace_s)
+        if self._leases is not None:
+            await self._leases.close()
         if self._store is not None:
             await self._store.close()
         await self._http.close()

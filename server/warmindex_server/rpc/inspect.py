@@ -16,6 +16,7 @@ from warmindex_server.rpc.pages import page_size, place_of, token_of
 if TYPE_CHECKING:
     from warmindex.v1.event_pb2 import CacheTier
 
+    from warmindex_server.leases.keeper import LeaseKeeper
     from warmindex_server.replicas import Heard
     from warmindex_server.store import Store
 
@@ -51,7 +52,7 @@ async def list_partitions(
 
 
 async def list_replicas(
-    store: Store, heard: Heard, request: pb.ListReplicasRequest
+    store: Store, heard: Heard, leases: LeaseKeeper, request: pb.ListReplicasRequest
 ) -> pb.ListReplicasResponse:
     """One page of a tenant's replicas."""
     check_tenant_id(request.tenant_id, "tenant_id")
@@ -62,9 +63,13 @@ async def list_replicas(
     response = pb.ListReplicasResponse()
     for info in found[:size]:
         replica = response.replicas.add(**info._asdict())
-        ago_s = heard.ago_s(request.tenant_id, info.replica_id)
-        if ago_s is not None:
-            replica.heard_ago.FromMicroseconds(int(ago_s * 1e6))
+        key = (request.tenant_id, info.replica_id)
+        for duration, value_s in (
+            (replica.heard_ago, heard.ago_s(key)),
+            (replica.lease_remaining, leases.remaining_s(key)),
+        ):
+            if value_s is not None:
+                duration.FromMicroseconds(int(value_s * 1e6))
     if len(found) > size:
         last = found[size - 1]
         response.next_page_token = token_of(REPLICAS, (last.replica_id, last.model_id))

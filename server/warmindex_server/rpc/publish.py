@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from warmindex.record import UsedNumber
     from warmindex.v1.error_reason_pb2 import ErrorReason
 
+    from warmindex_server.replicas import Heard
+    from warmindex_server.rpc.stream_leases import StreamLeases
     from warmindex_server.store import Store
 
 
-async def publish_event(store: Store, request: pb.PublishEventRequest) -> pb.PublishEventResponse:
+async def publish_event(
+    store: Store, heard: Heard, request: pb.PublishEventRequest
+) -> pb.PublishEventResponse:
     """Apply one event; an invalid one is an error, after its number is used up."""
     if not request.HasField("event"):
         raise InvalidError(
@@ -34,14 +38,20 @@ async def publish_event(store: Store, request: pb.PublishEventRequest) -> pb.Pub
         if used is not None:
             await store.publish(used)
         raise
-    applied = await store.publish(event)
+    with heard.during([(event.tenant_id, event.replica_id)]):
+        applied = await store.publish(event)
     if applied.outcome is Outcome.REFUSED:
         raise InvalidError(applied.error, field="event.embeddings", reason=applied.reason)
     return pb.PublishEventResponse(result=result_to_wire(applied), history_id=store.history_id)
 
 
-async def publish_batch(store: Store, request: pb.PublishEventsRequest) -> pb.PublishEventsResponse:
-    """Apply the events of one message in order; a bad one is REFUSED beside its neighbours."""
+async def publish_batch(
+    store: Store, leases: StreamLeases, request: pb.PublishEventsRequest
+) -> pb.PublishEventsResponse:
+    """Apply one message: its leases, which may not be bad, and its events in order.
+
+    A bad event is REFUSED beside its neighbours.
+    """
     if len(request.events) > limits.EVENTS_PER_MESSAGE_MAX:
         raise InvalidError(
             f"events has {len(request.events)} events; at most {limits.EVENTS_PER_MESSAGE_MAX} "
@@ -49,6 +59,30 @@ async def publish_batch(store: Store, request: pb.PublishEventsRequest) -> pb.Pu
             field="events",
             reason=Reason.TOO_MANY,
         )
+    told = leases.take(request.leases)
+    with leases.renewed():
+        records, faults = await _records(store, request)
+        # Leases go first: a crash in between leaves a lease without holds, never the reverse.
+        first = leases.to_journal(told)
+        results = await store.publish_all([*first, *records.values()])
+    applied = dict(zip(records, results[len(first) :], strict=True))
+    revision = store.revision
+    return pb.PublishEventsResponse(
+        results=[
+            _refusal(faults[position], applied.get(position), revision)
+            if position in faults
+            else result_to_wire(applied[position])
+            for position in range(len(request.events))
+        ],
+        history_id=store.history_id,
+        resync_required=leases.resync_required,
+    )
+
+
+async def _records(
+    store: Store, request: pb.PublishEventsRequest
+) -> tuple[dict[int, CacheEvent | UsedNumber], dict[int, InvalidError]]:
+    """What to journal of a message's events, and what is wrong with some, by position."""
     faults: dict[int, InvalidError] = {}
     records: dict[int, CacheEvent | UsedNumber] = {}
     for position, message in enumerate(request.events):
@@ -60,17 +94,7 @@ async def publish_batch(store: Store, request: pb.PublishEventsRequest) -> pb.Pu
             if used is not None:
                 records[position] = used
         await store.give_way()
-    applied = dict(zip(records, await store.publish_all(list(records.values())), strict=True))
-    revision = store.revision
-    return pb.PublishEventsResponse(
-        results=[
-            _refusal(faults[position], applied.get(position), revision)
-            if position in faults
-            else result_to_wire(applied[position])
-            for position in range(len(request.events))
-        ],
-        history_id=store.history_id,
-    )
+    return records, faults
 
 
 def _refusal(error: InvalidError, applied: Applied | None, revision: int) -> pb.EventResult:

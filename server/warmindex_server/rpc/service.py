@@ -10,7 +10,8 @@ from warmindex.index.search import SearchOptions
 from warmindex.v1 import index_service_pb2, index_service_pb2_grpc
 
 from warmindex_server.rpc import fetch, find, inspect, publish, route
-from warmindex_server.rpc.faults import answers, streams
+from warmindex_server.rpc.calls import handlers_of
+from warmindex_server.rpc.stream_leases import StreamLeases
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from warmindex.v1 import index_service_pb2 as pb
 
     from warmindex_server.claims.base import Claims
+    from warmindex_server.leases.keeper import LeaseKeeper
     from warmindex_server.replicas import Heard
     from warmindex_server.rpc.faults import Context
     from warmindex_server.store import Store
@@ -31,18 +33,25 @@ class IndexService(index_service_pb2_grpc.IndexServiceServicer):
     NAME: ClassVar[str] = index_service_pb2.DESCRIPTOR.services_by_name["IndexService"].full_name
 
     def __init__(
-        self, store: Store, heard: Heard, claims: Claims, options: SearchOptions | None = None
+        self,
+        store: Store,
+        heard: Heard,
+        claims: Claims,
+        leases: LeaseKeeper,
+        options: SearchOptions | None = None,
     ) -> None:
         self._store = store
         self._heard = heard
         self._claims = claims
+        self._leases = leases
         self._options = options or SearchOptions()
         self._closing = False
         self._streams: set[asyncio.Task[None]] = set()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Let a server answer these calls; before it starts."""
-        index_service_pb2_grpc.add_IndexServiceServicer_to_server(self, server)
+        service = index_service_pb2.DESCRIPTOR.services_by_name["IndexService"]
+        server.add_generic_rpc_handlers((handlers_of(self, service),))
 
     def close(self) -> None:
         """End what waits: streams for their client, calls for a claim; both are answered."""
@@ -51,55 +60,48 @@ class IndexService(index_service_pb2_grpc.IndexServiceServicer):
         for task in self._streams:
             task.cancel()
 
-    @answers
     async def PublishEvent(
         self, request: pb.PublishEventRequest, context: Context
     ) -> pb.PublishEventResponse:
         """Apply one event."""
-        return await publish.publish_event(self._store, request)
+        return await publish.publish_event(self._store, self._heard, request)
 
-    @streams
     async def PublishEvents(
         self, requests: AsyncIterator[pb.PublishEventsRequest], context: Context
     ) -> AsyncIterator[pb.PublishEventsResponse]:
         """Apply batches in order, and answer each."""
+        leases = StreamLeases(self._leases, self._heard)
         async for request in self._until_closing(requests):
-            yield await publish.publish_batch(self._store, request)
+            yield await publish.publish_batch(self._store, leases, request)
 
-    @answers
     async def ReportState(
         self, requests: AsyncIterator[pb.ReportStateRequest], context: Context
     ) -> pb.ReportStateResponse:
         """Not yet."""
         raise NotBuiltError("ReportState is not part of this server's version: publish events")
 
-    @answers
     async def GetEmbeddings(
         self, request: pb.GetEmbeddingsRequest, context: Context
     ) -> pb.GetEmbeddingsResponse:
         """The vectors that a partition has for content hashes, and claims on the absent ones."""
         return await fetch.get_embeddings(self._store, self._claims, request)
 
-    @answers
     async def ReleaseClaims(
         self, request: pb.ReleaseClaimsRequest, context: Context
     ) -> pb.ReleaseClaimsResponse:
         """Give up claims whose content will not be published."""
         return await fetch.release_claims(self._claims, request)
 
-    @answers
     async def Search(self, request: pb.SearchRequest, context: Context) -> pb.SearchResponse:
         """Rank a partition's documents."""
         return await find.search(self._store, request, self._options)
 
-    @answers
     async def LookupRoute(
         self, request: pb.LookupRouteRequest, context: Context
     ) -> pb.LookupRouteResponse:
         """Rank replicas by the longest leading run that they hold."""
         return await route.lookup_route(self._store, request)
 
-    @streams
     async def WatchEvents(
         self, request: pb.WatchEventsRequest, context: Context
     ) -> AsyncIterator[pb.WatchEventsResponse]:
@@ -107,26 +109,22 @@ class IndexService(index_service_pb2_grpc.IndexServiceServicer):
         raise NotBuiltError("WatchEvents is not part of this server's version: ask again instead")
         yield  # makes this a generator
 
-    @answers
     async def ListPartitions(
         self, request: pb.ListPartitionsRequest, context: Context
     ) -> pb.ListPartitionsResponse:
         """List partitions and their sizes."""
         return await inspect.list_partitions(self._store, request)
 
-    @answers
     async def ListReplicas(
         self, request: pb.ListReplicasRequest, context: Context
     ) -> pb.ListReplicasResponse:
         """List the replicas that hold anything."""
-        return await inspect.list_replicas(self._store, self._heard, request)
+        return await inspect.list_replicas(self._store, self._heard, self._leases, request)
 
-    @answers
     async def GetEntry(self, request: pb.GetEntryRequest, context: Context) -> pb.GetEntryResponse:
         """Show one content hash in every partition that has it."""
         return await inspect.get_entry(self._store, request)
 
-    @answers
     async def GetServerInfo(
         self, request: pb.GetServerInfoRequest, context: Context
     ) -> pb.GetServerInfoResponse:

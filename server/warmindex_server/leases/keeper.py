@@ -1,0 +1,239 @@
+"""Ends the leases that are over.
+
+What a replica holds goes by an ALL_CLEARED for every model of its tenant in which it holds
+anything, and then the lease itself goes. Each is an ordinary record on the condition that
+the lease is still the one that ran out, so one that was replaced meanwhile loses nothing.
+
+    over --> clear what it holds --> still holds something? --> end the lease
+                  ^                          |
+                  +--------- yes ------------+
+
+A replica that is heard from in between keeps its lease; it is told to report what it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from warmindex.errors import UnavailableError
+from warmindex.event import CacheEvent, Cause, EventType
+from warmindex.index import Applied, Index, Outcome
+from warmindex.record import Conditional, Lease, LeaseState, Record
+
+from warmindex_server.leases.resyncs import Resyncs
+from warmindex_server.leases.table import LeaseTable, RunningLease
+from warmindex_server.replicas import Heard, ReplicaKey
+
+_log = logging.getLogger(__name__)
+
+# A server that looks at a lease so much too late was stopped or starved, and could not hear
+# anybody meanwhile. The shortest lease is twice as long.
+HELD_UP_S_MAX: Final = 0.5
+# While the journal cannot be written no lease can be ended.
+RETRY_S: Final = 1.0
+
+
+class Writer(Protocol):
+    """The store, as far as leases need it."""
+
+    @property
+    def index(self) -> Index:
+        """The index as it is now; another one after a reload."""
+
+    async def publish_all(self, records: Sequence[Record]) -> list[Applied]:
+        """Append records and apply them."""
+
+
+class LeaseKeeper:
+    """Runs the leases of an index; a listener of the store.
+
+    `is_leader` says whether it is this server that ends leases: one of those that share a
+    journal does, and the others only follow, so that each can take over.
+    """
+
+    def __init__(
+        self,
+        store: Writer,
+        heard: Heard,
+        clock: Callable[[], float] = time.monotonic,
+        is_leader: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._is_leader = is_leader
+        self._table = LeaseTable(heard.last_s)
+        self._resyncs = Resyncs()
+        self._index: Index | None = None
+        self._ending: set[ReplicaKey] = set()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin; each lease of the index runs anew."""
+        self._follow_index()
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(_ended)
+
+    async def close(self) -> None:
+        """Stop; leases go on where the journal is loaded next."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await self._task
+
+    # ---- what callers ask --------------------------------------------------------------
+
+    def remaining_s(self, key: ReplicaKey) -> float | None:
+        """How long a lease still has; None where there is none."""
+        ends_s = self._table.ends_s(key)
+        return None if ends_s is None else max(0.0, ends_s - self._clock())
+
+    def to_set(
+        self, leases: Mapping[ReplicaKey, Lease], told: Collection[ReplicaKey]
+    ) -> list[Lease]:
+        """Of a stream's leases, those to journal with its next message.
+
+        `told` are those that the message itself sets. What runs as it was told need not be
+        journaled again; what the stream had set and has ended runs again, for the stream is
+        heard from.
+        """
+        there = self._store.index.leases
+        records = []
+        for key, lease in leases.items():
+            state = there.get(key)
+            if (
+                state is None
+                or key in self._ending
+                or (key in told and state.ttl_ms != lease.ttl_ms)
+            ):
+                records.append(lease)
+        return records
+
+    def resync_required(self, keys: Collection[ReplicaKey]) -> bool:
+        """Whether one of these replicas owes a report."""
+        return self._resyncs.owed_by_any(keys)
+
+    # ---- following the index -----------------------------------------------------------
+
+    def applied(self, record: Record, applied: Applied) -> None:
+        """Take note of leases that were set and ended, and of reports that are owed."""
+        if self._follow_index():
+            return
+        if isinstance(record, Conditional):
+            record = record.record
+        if not isinstance(record, Lease):
+            self._resyncs.applied(record, applied, self._store.index)
+            return
+        if applied.outcome is not Outcome.APPLIED:
+            return
+        if record.ttl_ms:
+            state = LeaseState(
+                replica_id=record.replica_id,
+                tenant_id=record.tenant_id,
+                ttl_ms=record.ttl_ms,
+                generation=applied.revision,
+            )
+            self._table.set(state, self._clock())
+            self._changed.set()
+        else:
+            self._table.end((record.tenant_id, record.replica_id))
+
+    def _follow_index(self) -> bool:
+        """Begin anew where the store has another index: with its leases, as after a start."""
+        index = self._store.index
+        if index is self._index:
+            return False
+        self._index = index
+        self._table.begin_all(index.leases.values(), self._clock())
+        self._resyncs.read(index)
+        self._changed.set()
+        return True
+
+    # ---- ending ------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            if not await self._until_next():
+                continue
+            over = self._table.over(self._clock())
+            if not over:
+                continue
+            if self._is_leader():
+                await self._end(over)
+            else:
+                for lease in over:
+                    self._table.put_back(lease, self._clock() + lease.ttl_s)
+
+    async def _until_next(self) -> bool:
+        """Sleep until a lease may be over; False where it is to be asked again."""
+        self._changed.clear()
+        self._follow_index()
+        began_s, next_s = self._clock(), self._table.next_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if next_s is None else max(0.0, next_s - began_s)):
+                await self._changed.wait()
+            return False
+        late_s = self._clock() - max(began_s, next_s or 0.0)
+        if late_s > HELD_UP_S_MAX:
+            _log.warning(
+                "held up for %.1f s, in which nobody could be heard: leases run on", late_s
+            )
+            self._table.begin_again(self._clock())
+        return True
+
+    async def _end(self, over: Sequence[RunningLease]) -> None:
+        self._ending.update(lease.key for lease in over)
+        try:
+            left = [lease for lease in over if self._is_over(lease)]
+            while clears := [clear for lease in left for clear in self._clears(lease)]:
+                await self._store.publish_all(clears)
+                left = [lease for lease in left if self._is_over(lease)]
+            await self._store.publish_all([_end_of(lease) for lease in left])
+            for lease in left:
+                _log.info("lease of %r in tenant %r is over", lease.key[1], lease.key[0])
+        except UnavailableError as error:
+            _log.warning("leases that are over cannot be ended just now: %s", error.message)
+        finally:
+            self._ending.clear()
+            for lease in over:
+                self._table.put_back(lease, self._clock() + RETRY_S)
+
+    def _is_over(self, lease: RunningLease) -> bool:
+        ends_s = self._table.ends_s(lease.key)
+        return ends_s is not None and ends_s <= self._clock()
+
+    def _clears(self, lease: RunningLease) -> list[Conditional]:
+        tenant_id, replica_id = lease.key
+        return [
+            Conditional(
+                record=CacheEvent(
+                    type=EventType.ALL_CLEARED,
+                    replica_id=replica_id,
+                    model_id=model_id,
+                    tenant_id=tenant_id,
+                    cause=Cause.LEASE,
+                ),
+                lease_generation=lease.generation,
+            )
+            for model_id, model in self._store.index.models_of(tenant_id)
+            if model.holders.holds_of(replica_id)
+        ]
+
+
+def _end_of(lease: RunningLease) -> Conditional:
+    tenant_id, replica_id = lease.key
+    return Conditional(
+        record=Lease(replica_id=replica_id, tenant_id=tenant_id, ttl_ms=0),
+        lease_generation=lease.generation,
+    )
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    """The task runs for ever; where a bug ends it, say so instead of keeping quiet."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.critical("no lease is ended any more: restart the server", exc_info=error)
