@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import logging
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 import grpc
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
-from warmindex.errors import UnavailableError, WarmindexError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-_log = logging.getLogger(__name__)
+from warmindex.errors import Reason, UnavailableError, WarmindexError
 
 ERROR_DOMAIN: Final = "warmindex.v1"
 # What a caller that is told UNAVAILABLE should wait at least.
@@ -25,15 +18,15 @@ RETRY_DELAY_MS: Final = 500
 MESSAGE_CHARS_MAX: Final = 1000
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Handler = TypeVar("Handler", bound="Callable[..., Any]")
 
 
 def status_of(error: WarmindexError) -> grpc.Status:
     """The status of an error: code, message, ErrorInfo, and the field where one is at fault."""
     message = error.message[:MESSAGE_CHARS_MAX]
-    details: list[Any] = [
-        error_details_pb2.ErrorInfo(reason=f"ERROR_REASON_{error.reason.name}", domain=ERROR_DOMAIN)
-    ]
+    details: list[Any] = []
+    if error.reason is not Reason.UNSPECIFIED:
+        name = f"ERROR_REASON_{error.reason.name}"
+        details.append(error_details_pb2.ErrorInfo(reason=name, domain=ERROR_DOMAIN))
     if error.field:
         violation = error_details_pb2.BadRequest.FieldViolation(
             field=error.field, description=message
@@ -49,35 +42,6 @@ def status_of(error: WarmindexError) -> grpc.Status:
         )
     )
     return status
-
-
-def answers(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Make a unary handler answer errors of this package with their status."""
-
-    @functools.wraps(handler)
-    async def wrapped(self: Any, request: Any, context: Context) -> Any:
-        try:
-            return await handler(self, request, context)
-        except WarmindexError as error:
-            await context.abort_with_status(status_of(error))
-
-    return wrapped
-
-
-def streams(
-    handler: Callable[..., AsyncIterator[Any]],
-) -> Callable[..., AsyncIterator[Any]]:
-    """Make a streaming handler end with the status of an error of this package."""
-
-    @functools.wraps(handler)
-    async def wrapped(self: Any, request: Any, context: Context) -> AsyncIterator[Any]:
-        try:
-            async for response in handler(self, request, context):
-                yield response
-        except WarmindexError as error:
-            await context.abort_with_status(status_of(error))
-
-    return wrapped
 
 
 def _packed(detail: Any) -> any_pb2.Any:
