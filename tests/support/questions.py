@@ -272,5 +272,8 @@ def _sound_partition(partition: Partition, model: Model) -> Counter[int]:
     assert {bit: n for bit, n in partition.holds.items() if not bit & retired} == live
     assert set(partition.vectors or ()) <= partition.entries.keys()
     assert partition.documents.keys() <= partition.entries.keys()
+    if partition._words is not None:
+        assert len(partition._words) == len(partition.documents)
+        assert all(map(partition._words._has, partition.documents))
     assert partition.tokens._exceptions.keys() <= partition.entries.keys()
     return found

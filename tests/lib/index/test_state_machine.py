@@ -11,6 +11,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -27,6 +28,8 @@ from support.questions import content, effects, same_answers, same_route, sound,
 from warmindex.event import CacheEvent, Cause, EventType, PartitionKey, Tier
 from warmindex.index import Applied, Index, Outcome
 from warmindex.index import model as index_model
+from warmindex.index.index import Query
+from warmindex.index.search import SearchOptions
 from warmindex.record import Conditional, Lease, Record, Report, UsedNumber
 
 # How an event is numbered: without, the next, a repeat, a gap, a new life, an old one.
@@ -211,13 +214,29 @@ class IndexMachine(RuleBasedStateMachine):
         for _ in range(steps):
             self.index.reclaim_step()
 
-    @rule(key=world.partition_keys)
-    def ask_for_words(self, key: PartitionKey) -> None:
-        """From now on the partition keeps its full-text index up to date."""
-        for index in (self.index, self.lazy):
-            partition = index.partition(key)
-            if partition is not None:
-                partition.words()
+    @rule(
+        key=world.partition_keys,
+        text=st.sampled_from(("", "database", "send mail")),
+        first=st.sampled_from((None, 1.0, -2.5)),
+    )
+    def search(self, key: PartitionKey, text: str, first: float | None) -> None:
+        """Every entry that has what is asked for is found, none that has gone, and alike."""
+        there = {p.content_hash: e for p, e in self.plain.entries.items() if p.key == key}
+        width = self.plain.dimensions(key) or 2
+        embedding = None if first is None else np.full(width, first, dtype=np.float32)
+        query = Query(embedding, text, limit=100, max_distance=2.0)
+        expected = {
+            content_hash
+            for content_hash, entry in there.items()
+            if (embedding is not None and entry.vector)
+            or any(word in " ".join(entry.document or ()) for word in text.split())
+        }
+        answers = [
+            index.search(key, query, SearchOptions())
+            for index in (self.index, self.eager, self.lazy)
+        ]
+        assert {hit.content_hash for hit in answers[0]} == expected
+        assert answers[0] == answers[1] == answers[2]
 
     @rule(
         key=world.partition_keys,
