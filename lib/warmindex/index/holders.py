@@ -79,6 +79,10 @@ class Holders:
         """The replica and tier behind a live bit."""
         return self._names[bit]
 
+    def names(self) -> dict[int, tuple[str, Tier]]:
+        """The replica and tier behind each live bit, as they are now."""
+        return dict(self._names)
+
     def names_in(self, mask: int) -> Iterator[tuple[str, Tier]]:
         """The replicas and tiers behind the live bits of a mask."""
         return (self._names[bit] for bit in each_bit(mask & self.live))

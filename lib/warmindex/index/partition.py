@@ -141,14 +141,17 @@ class Partition:
         """
         if self.vectors is None or self.vectors.dimensions != rows.shape[1]:
             # Another width can only be met where no live entry has a vector.
-            if self.vectors is not None and (image := self._image()):
-                image.keep_store(self.vectors)
+            if image := self._image():
+                empty = VectorStore(rows.shape[1])
+                image.keep_store(empty if self.vectors is None else self.vectors)
             self.vectors = VectorStore(rows.shape[1])
-        elif image := self._image():
-            image.keep_vectors(hashes, self.vectors)
-        before = len(self.vectors)
+        image = self._image()
+        before = image.rows_of(hashes, self.vectors) if image else None
+        count = len(self.vectors)
         positions = self.vectors.put(hashes, rows)
-        return positions, len(positions) - (len(self.vectors) - before)
+        if image and before:
+            image.keep_rows(hashes, before, positions)
+        return positions, len(positions) - (len(self.vectors) - count)
 
     def put_documents(self, hashes: Sequence[bytes], documents: Sequence[Document]) -> list[int]:
         """Keep one document per hash, all of them held; the positions whose text is new."""

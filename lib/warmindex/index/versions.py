@@ -17,7 +17,8 @@ where none is. A layer lives as long as a snapshot that is as old as it, or olde
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
     from warmindex.index.producers import Producer
     from warmindex.index.tokencounts import TokenCounts
     from warmindex.index.vectors import VectorStore
+
+
+class Rows(NamedTuple):
+    """Vectors as bytes, row-major: `found` says of each key whether it has a row."""
+
+    found: Sequence[bool]
+    dimensions: int
+    values: bytes
 
 
 class Image:
@@ -53,17 +62,21 @@ class Image:
         for content_hash in hashes:
             self.bits.setdefault(content_hash, bits)
 
-    def keep_vectors(self, hashes: Sequence[bytes], store: VectorStore) -> None:
-        """Put aside the vectors of hashes, where they have any."""
-        width = 4 * store.dimensions
+    def rows_of(self, hashes: Sequence[bytes], store: VectorStore) -> Rows:
+        """The vectors of hashes as they were when their layer began, or have become since."""
+        if self.store is not None:
+            store = self.store
         found, values = store.gather(hashes)
-        start = 0
-        for content_hash, has_vector in zip(hashes, found, strict=True):
-            if has_vector:
-                self.vectors.setdefault(content_hash, values[start : start + width])
-                start += width
-            else:
-                self.vectors.setdefault(content_hash, None)
+        return Rows(found, store.dimensions, values)
+
+    def keep_rows(self, hashes: Sequence[bytes], rows: Rows, positions: Sequence[int]) -> None:
+        """Put aside the vectors of the hashes at some positions, from the rows of all."""
+        width = 4 * rows.dimensions
+        starts = [0, *accumulate(width if has_row else 0 for has_row in rows.found)]
+        for position in positions:
+            start, end = starts[position], starts[position + 1]
+            row = rows.values[start:end] if end > start else None
+            self.vectors.setdefault(hashes[position], row)
 
     def keep_store(self, store: VectorStore) -> None:
         """Put aside a whole store of vectors that another one replaces."""
@@ -83,7 +96,7 @@ class Image:
     def keep_payload(self, hashes: Sequence[bytes], partition: Partition) -> None:
         """Put aside all that goes with entries that go."""
         if partition.vectors is not None:
-            self.keep_vectors(hashes, partition.vectors)
+            self.keep_rows(hashes, self.rows_of(hashes, partition.vectors), range(len(hashes)))
         if partition.documents:
             self.keep_documents(hashes, partition.documents)
         if not partition.tokens.uniform:
