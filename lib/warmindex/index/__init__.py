@@ -2,5 +2,6 @@
 
 from warmindex.index.change import Applied, Change, Outcome
 from warmindex.index.index import Index
+from warmindex.index.reports import is_large
 
-__all__ = ["Applied", "Change", "Index", "Outcome"]
+__all__ = ["Applied", "Change", "Index", "Outcome", "is_large"]

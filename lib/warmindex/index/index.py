@@ -31,15 +31,16 @@ from warmindex.index.producers import (
     after_clear,
     after_report,
     judge,
-    judge_report,
 )
+from warmindex.index.reports import judged, sum_of
 from warmindex.index.search import search
+from warmindex.index.verdicts import not_in_order, other_width, overtaken
 from warmindex.index.versions import Versions
 from warmindex.limits import SEARCH_LIMIT_DEFAULT
 from warmindex.record import Conditional, Lease, LeaseState, Report, UsedNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -96,6 +97,20 @@ class Index:
             return self._apply_lease(revision, record)
         return self._apply_report(revision, record)
 
+    def apply_in_steps(self, revision: int, record: Record) -> Iterator[Applied | None]:
+        """The same, a little at a time where it is a report; the verdict comes last.
+
+        For a report so large that applying it at once would hold up everybody else (see
+        `is_large`). Nothing else may be applied in between. Until the last step `revision` is
+        the last record's, and queries meet the report half applied.
+        """
+        report = record.record if isinstance(record, Conditional) else record
+        holds = not isinstance(record, Conditional) or self._still_holds(record)
+        if isinstance(report, Report) and holds:
+            yield from self._report_steps(revision, report)
+        else:
+            yield self.apply(revision, record)
+
     def _apply_event(self, revision: int, event: CacheEvent) -> Applied:
         model = self.models.get((event.tenant_id, event.model_id))
         if model is None:
@@ -109,7 +124,7 @@ class Index:
         if event.epoch:
             standing, applies = judge(producer, event.epoch, event.sequence)
             if not applies:
-                return _not_in_order(revision, producer, standing)
+                return not_in_order(revision, producer, standing)
             had_holds = standing is Standing.NEW_LIFE and bool(
                 model.holders.holds_of(event.replica_id)
             )
@@ -130,7 +145,7 @@ class Index:
         if event.type is EventType.EMBEDDED:
             width = model.width_conflict(event)
             if width:
-                return _other_width(revision, event, width)
+                return other_width(revision, event, width)
             added, changes, replaced = model.embedded(event)
         elif event.type is EventType.EVICTED:
             removed, changes = model.evicted(event)
@@ -155,16 +170,21 @@ class Index:
         return Applied(Outcome.REFUSED, revision, resync_required=producer.resync_required)
 
     def _apply_conditional(self, revision: int, conditional: Conditional) -> Applied:
+        if not self._still_holds(conditional):
+            return overtaken(revision)
+        return self.apply(revision, conditional.record)
+
+    def _still_holds(self, conditional: Conditional) -> bool:
+        """Whether what a record was judged on is still so."""
         record = conditional.record
         if conditional.lease_generation is not None:
             lease = self.leases.get((record.tenant_id, record.replica_id))
             if lease is None or lease.generation != conditional.lease_generation:
-                return Applied(Outcome.OVERTAKEN, revision)
-        if conditional.unchanged_since is not None and not isinstance(record, Lease):
-            producer = self.producer(record.tenant_id, record.model_id, record.replica_id)
-            if producer and producer.changed_revision > conditional.unchanged_since:
-                return _overtaken(revision)
-        return self.apply(revision, record)
+                return False
+        if conditional.unchanged_since is None or isinstance(record, Lease):
+            return True
+        producer = self.producer(record.tenant_id, record.model_id, record.replica_id)
+        return producer is None or producer.changed_revision <= conditional.unchanged_since
 
     def _apply_lease(self, revision: int, lease: Lease) -> Applied:
         key = (lease.tenant_id, lease.replica_id)
@@ -180,30 +200,27 @@ class Index:
         return Applied(Outcome.APPLIED if gone else Outcome.UNCHANGED, revision)
 
     def _apply_report(self, revision: int, report: Report) -> Applied:
+        *_, applied = self._report_steps(revision, report)
+        assert applied is not None  # noqa: S101 - the last step has the verdict
+        return applied
+
+    def _report_steps(self, revision: int, report: Report) -> Iterator[Applied | None]:
+        """A step for each event, and the verdict with the last one."""
         model = self._model(report.tenant_id, report.model_id)
         producer = model.producer(report.replica_id)
-        self.versions.keep_numbers(producer)
-        standing = judge_report(producer, report)
-        if standing is Standing.FENCED:
-            return _not_in_order(revision, producer, standing)
-        if standing is Standing.GAP:
-            return _overtaken(revision)
-        conflict = model.report_conflict(report.changes)
-        if conflict:
-            return _other_width(revision, *conflict)
-        parts = [self._change_holds(revision, model, event) for event in report.changes]
-        after_report(producer, report)
-        changes = [change for part in parts for change in part.changes]
-        if changes:
-            producer.changed_revision = revision
-        return Applied(
-            Outcome.APPLIED if changes else Outcome.UNCHANGED,
-            revision,
-            sum(part.holds_added for part in parts),
-            sum(part.holds_removed for part in parts),
-            changes=changes,
-            vectors_replaced=sum(part.vectors_replaced for part in parts),
-        )
+        parts = []
+        applied = judged(revision, model, producer, report)
+        if applied is None:
+            for event in report.changes:
+                parts.append(self._change_holds(revision, model, event))
+                yield None
+            applied = sum_of(revision, parts)
+            self.versions.keep_numbers(producer)
+            after_report(producer, report)
+            if applied.changes:
+                producer.changed_revision = revision
+        self.revision = revision
+        yield applied
 
     def _model(self, tenant_id: str, model_id: str) -> Model:
         key = (tenant_id, model_id)
@@ -308,37 +325,3 @@ class Index:
             ),
             key=lambda item: item[0],
         )
-
-
-def _not_in_order(revision: int, producer: Producer, standing: Standing) -> Applied:
-    if standing is Standing.DUPLICATE:
-        return Applied(Outcome.DUPLICATE, revision, resync_required=producer.resync_required)
-    return Applied(
-        Outcome.FENCED,
-        revision,
-        error=f"epoch {producer.epoch} of this producer is known: a newer life of it has "
-        "published; stop, or start again with a larger epoch",
-        reason=Reason.EPOCH_FENCED,
-        current_epoch=producer.epoch,
-    )
-
-
-def _other_width(revision: int, event: CacheEvent, width: int) -> Applied:
-    given = event.embeddings.shape[1] if event.embeddings is not None else 0
-    return Applied(
-        Outcome.REFUSED,
-        revision,
-        error=f"event.embeddings.dimensions is {given}, but the partition's vectors have "
-        f"{width}: vectors of another width belong to another model_id",
-        reason=Reason.DIMENSIONS_MISMATCH,
-    )
-
-
-def _overtaken(revision: int) -> Applied:
-    return Applied(
-        Outcome.OVERTAKEN,
-        revision,
-        error="the producer published past what the report includes: hold events back and "
-        "report again",
-        reason=Reason.REPORT_OVERTAKEN,
-    )
