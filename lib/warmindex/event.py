@@ -260,8 +260,9 @@ def check_number(epoch: int, sequence: int) -> None:
             field=f"event.{name}",
             reason=Reason.CONFLICT,
         )
-    if not (0 <= epoch <= limits.SEQUENCE_MAX and 0 <= sequence <= limits.SEQUENCE_MAX):
-        raise out_of_range("event.sequence", f"{epoch}/{sequence}", "1 to 2^64 - 1")
+    for name, number in (("epoch", epoch), ("sequence", sequence)):
+        if not 0 <= number <= limits.SEQUENCE_MAX:
+            raise out_of_range(f"event.{name}", number, "1 to 2^64 - 1")
 
 
 def check_tenant_id(tenant_id: str, name: str) -> None:
@@ -320,7 +321,7 @@ def check_hash_lengths(hashes: Sequence[bytes], scheme: str, name: str) -> None:
     hint = ""
     if length == limits.HEX_DIGEST_READ_AS_BASE64_BYTES:
         hint = "; in JSON bytes are base64: 64 hex digits read as base64 make 48 bytes"
-    elif length == 2 * (expected or 0):
+    elif expected is not None and length == 2 * expected:
         hint = "; it looks like hex digits: send the bytes themselves (base64 in JSON)"
     raise InvalidError(
         f"{name}[{position}] has {length} bytes; {allowed}{hint}",

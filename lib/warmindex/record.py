@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from warmindex.errors import required
 from warmindex.event import CacheEvent, check_number, check_producer
 
 
@@ -29,6 +30,8 @@ class UsedNumber:
         """Validate."""
         check_producer(self.tenant_id, self.model_id, self.replica_id)
         check_number(self.epoch, self.sequence)
+        if not self.epoch:
+            raise required("event.epoch", "without a number there is none to use up")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
