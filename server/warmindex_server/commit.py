@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from warmindex.errors import JournalUnavailableError, WarmindexError
-from warmindex.index import Applied
+from warmindex.index import Applied, is_large
 from warmindex.record import Record
 
 from warmindex_server.journal.base import Away, Back, Journal, JournalMovedError, Step
@@ -41,8 +41,12 @@ class Target(Protocol):
     def revision(self) -> int:
         """The revision of the last record applied."""
 
-    def apply(self, revision: int, record: Record) -> Applied:
-        """Apply one record, now."""
+    async def apply(self, revision: int, record: Record) -> Applied:
+        """Apply one record: now, without giving way, but for a large report.
+
+        A report that would hold up everybody else is applied a little at a time; the next
+        record waits until this returns.
+        """
 
     async def give_way(self) -> None:
         """Let others run, if this step has held the loop for long enough."""
@@ -99,23 +103,32 @@ class Immediate:
     def __init__(self, journal: Journal, target: Target) -> None:
         self._journal = journal
         self._target = target
+        self._one_at_a_time = asyncio.Lock()
 
     async def start(self) -> None:
         """There is nothing to begin."""
 
     async def submit(self, records: Sequence[Record]) -> list[Applied]:
         """Append and apply, giving way to others between records."""
-        target = self._target
         results = []
         for record in records:
-            # Neither waits nor fails, so nothing comes between the two.
-            (revision,) = await self._journal.append((record,))
-            results.append(target.apply(revision, record))
-            await target.give_way()
+            work = self._append_and_apply(record)
+            # A publisher that goes away half-way must not leave half a report.
+            whole = asyncio.shield(asyncio.create_task(work)) if is_large(record) else work
+            results.append(await whole)
+            await self._target.give_way()
         return results
 
+    async def _append_and_apply(self, record: Record) -> Applied:
+        # Neither waits nor fails, so nothing comes between the two.
+        async with self._one_at_a_time:
+            (revision,) = await self._journal.append((record,))
+            return await self._target.apply(revision, record)
+
     async def close(self) -> None:
-        """There is nothing to stop."""
+        """Let what is under way come to its end."""
+        async with self._one_at_a_time:
+            return
 
 
 class Grouped:
@@ -208,7 +221,7 @@ class Grouped:
             for submission in group:
                 results = []
                 for record in submission.records:
-                    results.append(self._target.apply(next(numbers), record))
+                    results.append(await self._target.apply(next(numbers), record))
                     await self._target.give_way()
                 submission.answer(results)
 
@@ -265,7 +278,7 @@ class Shared(Grouped):
                 self._target.journal_away("")
             else:
                 for revision, record in step:
-                    self._note(revision, self._target.apply(revision, record))
+                    self._note(revision, await self._target.apply(revision, record))
                     await self._target.give_way()
 
     def _note(self, revision: int, applied: Applied) -> None:

@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
 from warmindex.errors import RevisionNotReachedError
-from warmindex.index import Index
+from warmindex.index import Index, is_large
 
 from warmindex_server.commit import committer_of
 
@@ -96,7 +96,7 @@ class Store:
                 self.progress = f"snapshot: {loaded} of {snapshot.batch_count} parts"
         async for batch in self.journal.read(snapshot.revision if snapshot else 0):
             for revision, record in batch:
-                index.apply(revision, record)
+                await self._apply_in_steps(index, revision, record)
                 await self.give_way()
             self.progress = f"log: revision {index.revision} of {self.journal.revision}"
             _log.info("replaying %s", self.progress)
@@ -137,9 +137,12 @@ class Store:
             await asyncio.sleep(0)
             self._stepped = time.perf_counter()
 
-    def apply(self, revision: int, record: Record) -> Applied:
-        """Apply one record and tell who waits; the committer's to call."""
-        applied = self.index.apply(revision, record)
+    async def apply(self, revision: int, record: Record) -> Applied:
+        """Apply one record and tell who waits; the committer's to call, one at a time."""
+        if is_large(record):
+            applied = await self._apply_in_steps(self.index, revision, record)
+        else:
+            applied = self.index.apply(revision, record)
         for listener in self.listeners:
             listener.applied(record, applied)
         if applied.vectors_replaced:
@@ -150,6 +153,13 @@ class Store:
                 waiter.set_result(None)
         if self.index.reclaimable and self._reclaiming is None:
             self._reclaiming = asyncio.create_task(self._reclaim())
+        return applied
+
+    async def _apply_in_steps(self, index: Index, revision: int, record: Record) -> Applied:
+        """Apply a large record; readers have their turn in between, and none at its end."""
+        steps = index.apply_in_steps(revision, record)
+        while (applied := next(steps)) is None:
+            await self.give_way()
         return applied
 
     def _warn_of_replaced_vectors(self, record: Record, applied: Applied) -> None:
