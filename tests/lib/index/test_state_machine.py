@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -127,6 +128,7 @@ class IndexMachine(RuleBasedStateMachine):
         model=world.models,
         replica=world.replicas,
         ahead=st.sampled_from((None, (0, 0), (0, 0), (0, 3), (1, 0), (0, -1), (-1, 0))),
+        removals_first=st.booleans(),
     )
     def report(
         self,
@@ -135,6 +137,7 @@ class IndexMachine(RuleBasedStateMachine):
         model: str,
         replica: str,
         ahead: tuple[int, int] | None,
+        removals_first: bool,
     ) -> None:
         """Replace all that a producer holds by something else, in one step."""
         producer = {"tenant_id": tenant, "model_id": model, "replica_id": replica}
@@ -144,11 +147,12 @@ class IndexMachine(RuleBasedStateMachine):
         if ahead is not None and known.epoch + ahead[0] > 0:
             epoch = known.epoch + ahead[0]
             sequence = max(0, known.sequence + ahead[1]) if ahead[0] == 0 else 0
+        parts = [listed, list(self.unlisted(listed, producer))]
         report = Report(
             **producer,
             epoch=epoch,
             sequence=sequence,
-            changes=(*self.unlisted(listed, producer), *listed),
+            changes=tuple(chain(*reversed(parts) if removals_first else parts)),
         )
         verdict = self.apply(report)
         if verdict.outcome in (Outcome.APPLIED, Outcome.UNCHANGED):
