@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 import pytest_asyncio
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status

@@ -155,12 +155,19 @@ def _stretches(partition: Partition, chain: Sequence[bytes]) -> Iterable[tuple[i
     get = partition.entries.get
     start, size = 0, SLICE_BLOCKS_FIRST
     while start < len(chain):
-        for mask, same in groupby(map(get, chain[start : start + size])):
+        masks = list(map(get, chain[start : start + size]))
+        # Nearly always all of a slice are held alike, and counting them is the quicker way.
+        alike = masks.count(masks[0]) == len(masks)
+        for mask, count in [(masks[0], len(masks))] if alike else _grouped(masks):
             if mask is None:
                 return
-            yield mask, sum(1 for _ in same)
+            yield mask, count
         start += size
         size *= 2
+
+
+def _grouped(masks: Sequence[int | None]) -> Iterable[tuple[int | None, int]]:
+    return ((mask, len(list(same))) for mask, same in groupby(masks))
 
 
 def _nearest_tiers(holders: Holders, mask: int) -> dict[str, Tier]:

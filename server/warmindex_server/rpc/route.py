@@ -30,19 +30,20 @@ async def lookup_route(store: Store, request: pb.LookupRouteRequest) -> pb.Looku
     """Validate, look up, translate."""
     every_chain = not request.partition.hash_scheme
     key = partition_from_wire(request.partition)
-    _check(request, key, every_chain=every_chain)
+    # As lists: every look into a message's own list makes its members anew.
+    blocks, tokens = list(request.block_hashes), list(request.token_ids)
+    replica_ids = list(request.replica_ids)
+    _check(key, blocks, tokens, replica_ids, every_chain=every_chain)
     if request.min_revision > store.revision:
         await store.wait_for_revision(request.min_revision, limits.MIN_REVISION_WAIT_S)
     chains: Mapping[str, Sequence[bytes]]
-    if request.block_hashes:
-        chains = {key.hash_scheme: request.block_hashes}
+    if blocks:
+        chains = {key.hash_scheme: blocks}
     elif every_chain:
-        chains = await _chains(store.index.chain_schemes(key), request.token_ids)
+        chains = await _chains(store.index.chain_schemes(key), tokens)
     else:
-        chains = await _chains([key.hash_scheme], request.token_ids)
-    found = route.lookup(
-        store.index, key, chains, limit=request.limit, replica_ids=request.replica_ids
-    )
+        chains = await _chains([key.hash_scheme], tokens)
+    found = route.lookup(store.index, key, chains, limit=request.limit, replica_ids=replica_ids)
     return pb.LookupRouteResponse(
         matches=[
             pb.LookupRouteResponse.ReplicaMatch(
@@ -59,28 +60,34 @@ async def lookup_route(store: Store, request: pb.LookupRouteRequest) -> pb.Looku
     )
 
 
-def _check(request: pb.LookupRouteRequest, key: PartitionKey, *, every_chain: bool) -> None:
-    if request.block_hashes and request.token_ids:
+def _check(
+    key: PartitionKey,
+    blocks: Sequence[bytes],
+    tokens: Sequence[int],
+    replica_ids: Sequence[str],
+    *,
+    every_chain: bool,
+) -> None:
+    if blocks and tokens:
         raise InvalidError(
             "block_hashes and token_ids are both set: send the prompt in one form",
             field="block_hashes",
             reason=Reason.CONFLICT,
         )
-    if not (request.block_hashes or request.token_ids):
+    if not (blocks or tokens):
         raise required("block_hashes", "send the prompt's block hashes, or its token_ids")
-    check_hashes(request.block_hashes, key.hash_scheme, "block_hashes", limits.BLOCK_HASHES_MAX)
-    for name, most in (
-        ("token_ids", limits.TOKEN_IDS_MAX),
-        ("replica_ids", limits.ROUTE_REPLICAS_MAX),
+    check_hashes(blocks, key.hash_scheme, "block_hashes", limits.BLOCK_HASHES_MAX)
+    for name, count, most in (
+        ("token_ids", len(tokens), limits.TOKEN_IDS_MAX),
+        ("replica_ids", len(replica_ids), limits.ROUTE_REPLICAS_MAX),
     ):
-        count = len(getattr(request, name))
         if count > most:
             raise InvalidError(
-                f"{name} has {count} members; at most {most} are allowed",
+                f"{name} has {count} members; at most {most} go into one call: send fewer",
                 field=name,
                 reason=Reason.TOO_MANY,
             )
-    if request.token_ids and not every_chain and chain_block_size(key.hash_scheme) is None:
+    if tokens and not every_chain and chain_block_size(key.hash_scheme) is None:
         raise InvalidError(
             f"token_ids cannot be hashed under {key.hash_scheme!r}: name the scheme "
             "xxh3-chain/N, or leave it empty for every such scheme of the model",
@@ -89,11 +96,8 @@ def _check(request: pb.LookupRouteRequest, key: PartitionKey, *, every_chain: bo
         )
 
 
-async def _chains(
-    schemes: Sequence[str], token_ids: Sequence[int]
-) -> Mapping[str, Sequence[bytes]]:
+async def _chains(schemes: Sequence[str], tokens: Sequence[int]) -> Mapping[str, Sequence[bytes]]:
     """The prompt's chain under each scheme."""
-    tokens = list(token_ids)
     if len(tokens) * len(schemes) > TOKENS_INLINE_MAX:
         return await asyncio.to_thread(_hash_all, schemes, tokens)
     return _hash_all(schemes, tokens)
