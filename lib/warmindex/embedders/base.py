@@ -40,7 +40,11 @@ class FailureKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TextFailure:
-    """One text that has no vector. `message` never quotes the text."""
+    """One text that has no vector.
+
+    `message` says why, in the server's words where it has any; they are cut short, and the
+    text itself is taken out of them.
+    """
 
     kind: FailureKind
     message: str

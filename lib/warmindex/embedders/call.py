@@ -115,6 +115,7 @@ class Call:
             replica = await self._fleet.acquire(
                 without=self._left,
                 deadline=self._deadline,
+                rest_s_max=self._policy.rest_s_max,
                 is_question=self._wording.is_question,
             )
         except BackendUnavailableError as error:

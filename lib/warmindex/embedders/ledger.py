@@ -36,16 +36,19 @@ class Ledger:
         self._mixed: EmbedderError | None = None
         self._model = ""
         self._suspicious = 0
+        self._odd: set[int] = set()
 
     def accept(self, places: Sequence[int], rows: Rows, name: str) -> dict[int, TextFailure]:
         """Enter the vectors of one answer; gives place -> why of those that are none.
 
-        Rows that cannot be of the same model as the others end the call, and spoil it; a
-        single text of another width than its neighbours is only bad itself.
+        Rows that cannot be of the same model as the others end the call, and spoil it. Only
+        where it is one text alone, and no second one, that text is what is odd.
         """
         mismatch = self._mismatch(rows, name)
         if mismatch is not None and len(places) == 1 and self.vectors:
-            return {places[0]: TextFailure(FailureKind.BAD_VECTOR, mismatch.message)}
+            self._odd.add(places[0])
+            if len(self._odd) == 1:
+                return {places[0]: TextFailure(FailureKind.BAD_VECTOR, mismatch.message)}
         if mismatch is not None:
             self._mixed = self.ended = self._mixed or mismatch
             return {}

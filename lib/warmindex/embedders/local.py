@@ -97,6 +97,7 @@ class LocalEmbedder:
     async def close(self) -> None:
         """Let the thread end. A batch that runs is not waited for."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+        self._encoder = None
 
     async def _loaded(self) -> Encoder:
         if self._encoder is None:

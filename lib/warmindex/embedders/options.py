@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from warmindex.embedders.errors import MisconfiguredError
+from warmindex.embedders.urls import split_urls
 from warmindex.limits import DIMENSIONS_MAX
 
 EmbedderKind: TypeAlias = Literal["local", "tei", "openai"]
@@ -62,7 +63,7 @@ class EmbedderOptions:
     """What `open_embedder` needs. Raises MisconfiguredError, naming the field."""
 
     kind: EmbedderKind = "local"
-    # Base URLs of the replicas of one backend; tei and openai.
+    # Base URLs of the replicas of one backend; tei and openai. A text with commas is split.
     urls: tuple[str, ...] = ()
     # The model to ask for. openai: required, but for Azure. local: a name or a folder.
     model: str = ""
@@ -95,6 +96,7 @@ class EmbedderOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "api_key", _clean_key(self.api_key))
+        object.__setattr__(self, "urls", split_urls(self.urls))
         rules = (
             ("kind", self.kind in get_args(EmbedderKind), "give local, tei or openai"),
             ("truncate", self.truncate in get_args(Truncation), "give right, left or none"),
@@ -109,6 +111,8 @@ class EmbedderOptions:
         for name, holds, advice in rules:
             if not holds:
                 raise MisconfiguredError(f"{name} is {getattr(self, name)!r}; {advice}", field=name)
+        for name in ("model", "revision", "host", "document_prompt", "query_prompt"):
+            check_unicode(name, getattr(self, name))
 
     @property
     def adapters(self) -> AdapterRule:
@@ -116,6 +120,16 @@ class EmbedderOptions:
         if self.adapter_rule is not None:
             return self.adapter_rule
         return AdapterRule(by="model" if self.kind == "openai" else "none")
+
+
+def check_unicode(name: str, value: str) -> None:
+    """Raise MisconfiguredError where a value has no UTF-8 form, so that it cannot be sent."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise MisconfiguredError(
+            f"{name} has a lone surrogate, so it is not valid Unicode", field=name
+        ) from None
 
 
 def _clean_key(key: str) -> str:

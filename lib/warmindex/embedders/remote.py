@@ -9,7 +9,7 @@ from warmindex.embedders.base import Embedded, FloatVector
 from warmindex.embedders.batches import Limits
 from warmindex.embedders.call import Call
 from warmindex.embedders.errors import MisconfiguredError, TextRefusedError
-from warmindex.embedders.options import EmbedderOptions
+from warmindex.embedders.options import EmbedderOptions, check_unicode
 from warmindex.embedders.replicas import Fleet, Replica
 from warmindex.embedders.texts import assemble, prepare
 from warmindex.embedders.urls import Base, is_azure
@@ -50,6 +50,7 @@ async def embed_documents(
     backend: Backend, texts: Sequence[str], adapter_id: str, deadline: float | None
 ) -> Embedded:
     """See `Embedder`."""
+    check_unicode("adapter_id", adapter_id)
     prepared = prepare(texts)
     if not prepared.unique:
         return assemble(prepared, {}, {})
@@ -62,6 +63,7 @@ async def embed_query(
     backend: Backend, text: str, adapter_id: str, deadline: float | None
 ) -> FloatVector:
     """See `Embedder`."""
+    check_unicode("adapter_id", adapter_id)
     prepared = prepare([text])
     failures = dict(prepared.failures)
     if prepared.unique:

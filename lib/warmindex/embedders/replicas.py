@@ -95,12 +95,14 @@ class Fleet:
         *,
         without: Collection[Replica],
         deadline: float | None,
+        rest_s_max: float,
         is_question: bool = False,
     ) -> Replica | None:
         """The least busy free replica, once there is one; None where none is left to wait for.
 
-        Raises BackendUnavailableError, with the wait, where all rest past the deadline, and
-        DeadlinePassedError when the deadline comes. What is acquired must be released.
+        Raises BackendUnavailableError, with the wait, where all rest past the deadline or for
+        longer than `rest_s_max`, and DeadlinePassedError when the deadline comes. What is
+        acquired must be released.
         """
         loop = asyncio.get_running_loop()
         extra = _QUESTIONS_EXTRA if is_question else 0
@@ -110,8 +112,7 @@ class Fleet:
                 usable = [replica for replica in self.usable() if replica not in without]
                 if not usable:
                     return None
-                if deadline is not None:
-                    _check_deadline(usable, now, deadline)
+                _check_waits(usable, now, deadline, rest_s_max)
                 awake = [replica for replica in usable if replica.not_before <= now]
                 free = [replica for replica in awake if replica.in_flight < replica.limit + extra]
                 if free:
@@ -137,13 +138,16 @@ class Fleet:
             pass
 
 
-def _check_deadline(usable: Sequence[Replica], now: float, deadline: float) -> None:
-    if now >= deadline:
+def _check_waits(
+    usable: Sequence[Replica], now: float, deadline: float | None, rest_s_max: float
+) -> None:
+    if deadline is not None and now >= deadline:
         raise DeadlinePassedError("the deadline came before an answer")
-    soonest = min(replica.not_before for replica in usable)
-    if soonest >= deadline:
+    rest_s = min(replica.not_before for replica in usable) - now
+    patience_s = rest_s_max if deadline is None else min(rest_s_max, deadline - now)
+    if rest_s >= patience_s:
         raise BackendUnavailableError(
-            f"wants rest for {soonest - now:.1f} s, and the deadline comes before that",
+            f"rests for {rest_s:.1f} s, and this call waits for {patience_s:.1f} s at most",
             backend=", ".join(replica.name for replica in usable),
-            retry_after_s=soonest - now,
+            retry_after_s=rest_s,
         )

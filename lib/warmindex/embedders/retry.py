@@ -32,6 +32,8 @@ class RetryPolicy:
     budget_per_success: float
     backoff_s_first: float
     backoff_s_max: float
+    # The longest that a call waits for replicas that all rest.
+    rest_s_max: float
 
 
 # A build runs in the background and is worth some patience: about 15 s against a backend
@@ -43,6 +45,7 @@ BUILD: Final = RetryPolicy(
     budget_per_success=0.5,
     backoff_s_first=0.25,
     backoff_s_max=10.0,
+    rest_s_max=60.0,
 )
 # Somebody waits for the answer to a question, and words can answer it too.
 QUERY: Final = RetryPolicy(
@@ -52,6 +55,7 @@ QUERY: Final = RetryPolicy(
     budget_per_success=0.0,
     backoff_s_first=0.05,
     backoff_s_max=1.0,
+    rest_s_max=5.0,
 )
 
 

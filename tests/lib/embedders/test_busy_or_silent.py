@@ -81,7 +81,7 @@ async def test_an_absurd_wait_is_capped_and_said(
     embedder = open_tei()
     await embedder.identity()
     deadline = asyncio.get_running_loop().time() + 10
-    with pytest.raises(BackendUnavailableError, match="rest for 30"):
+    with pytest.raises(BackendUnavailableError, match="rests for 30"):
         await embedder.embed_documents(["x"], deadline=deadline)
     assert "86400 s of rest" in caplog.text
 
@@ -203,3 +203,14 @@ async def test_a_cancelled_call_leaves_nothing_behind(server: EmbeddingServer, o
         await task
     server.settings.fault_silent_s = 0.0
     assert not (await embedder.embed_documents(TEXTS)).failures
+
+
+async def test_a_question_does_not_wait_long_for_rest(server: EmbeddingServer, open_tei: Any):
+    """Without a deadline too: a backend that rests for long is unavailable to a question."""
+    wait = {"path": "/embed", "status": 429, "headers": {"Retry-After": "20"}}
+    server.settings.fault_replies = [wait]
+    embedder = open_tei()
+    for _ in range(2):
+        with pytest.raises(BackendUnavailableError, match="rests for"):
+            await embedder.embed_query("x")
+    assert server.embed_count == 1

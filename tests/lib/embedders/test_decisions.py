@@ -173,11 +173,15 @@ def test_vectors_of_two_models_spoil_a_call(dimensions: int, second: Rows, error
 
 
 def test_a_single_text_of_another_width_is_bad_alone():
-    """Where only one text gets another width, it is that text that has no vector."""
+    """One text with another width, however often, has no vector; a second one means two models."""
     ledger = Ledger(0)
     ledger.accept([0], rows([1, 2]), "h")
-    assert set(ledger.accept([1], rows([1, 2, 3]), "h")) == {1}
+    for _ in range(2):
+        assert set(ledger.accept([1], rows([1, 2, 3]), "h")) == {1}
     ledger.check()
+    ledger.accept([2], rows([1, 2, 3]), "h")
+    with pytest.raises(BadAnswerError):
+        ledger.check()
 
 
 def test_a_bad_vector_is_handed_back_and_its_neighbours_entered():

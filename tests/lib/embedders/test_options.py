@@ -32,6 +32,8 @@ TEI: dict[str, Any] = {"kind": "tei", "urls": ("http://h",)}
         ({"max_tokens": 0}, "max_tokens"),
         ({"threads": 0}, "threads"),
         ({"api_key": "k1\nk2"}, "api_key"),
+        ({"document_prompt": "\ud83d"}, "document_prompt"),
+        ({"model": "\ud83d"}, "model"),
         ({"api_key": "k\u201d"}, "api_key"),
     ],
 )
@@ -59,6 +61,12 @@ def test_the_kind_chooses_the_embedder(kind: Any, embedder: type):
     """Opening connects to nothing and loads nothing."""
     options = EmbedderOptions(kind=kind, urls=("http://127.0.0.1:9",), model="m")
     assert isinstance(open_embedder(options), embedder)
+
+
+def test_urls_may_be_one_text():
+    """Several addresses with commas between are several, not one and not characters."""
+    options = EmbedderOptions(kind="tei", urls="http://a, http://b")  # type: ignore[arg-type]
+    assert options.urls == ("http://a", "http://b")
 
 
 @pytest.mark.parametrize(

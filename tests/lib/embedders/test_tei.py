@@ -184,6 +184,14 @@ async def test_without_a_rule_an_adapter_only_names_a_partition(
     assert "team-a" not in str(server.bodies)
 
 
+async def test_an_adapter_that_cannot_be_sent_is_refused(server: EmbeddingServer, open_tei: Any):
+    """An adapter's name without a UTF-8 form is found before any request."""
+    with pytest.raises(MisconfiguredError) as caught:
+        await open_tei().embed_query("x", adapter_id="\ud83d")
+    assert caught.value.field == "adapter_id"
+    assert server.embed_count == 0
+
+
 async def test_healthy_but_unauthorised_is_said_once_and_clearly(
     server: EmbeddingServer, open_tei: Any
 ):
