@@ -269,7 +269,7 @@ class Index:
         """The vectors that a partition has for some hashes, as many as fit into `bytes_max`."""
         partition = self.partition(key)
         if partition is None:
-            return Fetched([False] * len(hashes), 0, 0, b"")
+            return Fetched([False] * len(hashes), 0, 0, ())
         return partition.fetch(hashes, bytes_max, self._alive(key, partition))
 
     def search(self, key: PartitionKey, query: Query, options: SearchOptions) -> list[Hit]:

@@ -44,14 +44,20 @@ Alive: TypeAlias = "Callable[[bytes], bool]"
 class Fetched(NamedTuple):
     """Vectors of some hashes.
 
-    `found` says of each hash whether it has a vector. `values` holds the first `rows` of
+    `found` says of each hash whether it has a vector. `values` are the first `rows` of
     those that have, row-major little-endian float32, `dimensions` wide, as published.
+    `pieces` are its bytes, not copied yet: to be used before the index changes.
     """
 
     found: list[bool]
     dimensions: int
     rows: int
-    values: bytes
+    pieces: Sequence[memoryview]
+
+    @property
+    def values(self) -> bytes:
+        """The rows' bytes, copied."""
+        return b"".join(self.pieces)
 
 
 class Partition:
@@ -200,14 +206,15 @@ class Partition:
         `alive` says whether somebody holds an entry; None where nothing is retired.
         """
         if self.vectors is None:
-            return Fetched([False] * len(hashes), 0, 0, b"")
+            return Fetched([False] * len(hashes), 0, 0, ())
         if alive is not None:
             # No entry has an empty key: it stands for what is gone.
             hashes = [content_hash if alive(content_hash) else b"" for content_hash in hashes]
         dimensions = self.vectors.dimensions
         rows_max = max(1, bytes_max // (4 * dimensions))
-        found, values = self.vectors.gather(hashes, rows_max)
-        return Fetched(found, dimensions, len(values) // (4 * dimensions), values)
+        found, pieces = self.vectors.pieces(hashes, rows_max)
+        rows = sum(piece.nbytes for piece in pieces) // (4 * dimensions)
+        return Fetched(found, dimensions, rows, pieces)
 
     def alive(self, live: int) -> Alive:
         """Whether somebody holds an entry, where some of the bits may be retired."""

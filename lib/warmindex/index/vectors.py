@@ -129,6 +129,16 @@ class VectorStore:
         The bytes are m x dimensions little-endian float32, where m keys have a row; with
         `rows_max`, only the first that many of them.
         """
+        found, pieces = self.pieces(keys, rows_max)
+        return found, b"".join(pieces)
+
+    def pieces(
+        self, keys: Sequence[bytes], rows_max: int | None = None
+    ) -> tuple[list[bool], Sequence[memoryview]]:
+        """Do as `gather` does, but give the bytes in pieces that are not copied yet.
+
+        They are views of what is stored: to be joined before anything is stored again.
+        """
         try:
             slots = list(map(self._slots.__getitem__, keys))
             found = [True] * len(slots)
@@ -136,7 +146,7 @@ class VectorStore:
             maybe = list(map(self._slots.get, keys))
             found = [slot is not None for slot in maybe]
             slots = [slot for slot in maybe if slot is not None]
-        return found, self._bytes(slots if rows_max is None else slots[:rows_max])
+        return found, self._pieces(slots if rows_max is None else slots[:rows_max])
 
     def slots(self, keys: Iterable[bytes]) -> NDArray[np.intp]:
         """Give the slot of each key, -1 where it has no row."""
@@ -232,7 +242,7 @@ class VectorStore:
         known = np.flatnonzero(slots >= 0)
         news = rows if len(known) == len(rows) else rows[known]
         # What is published again is nearly always what is there.
-        if self._bytes(slots[known].tolist()) == news.tobytes():
+        if b"".join(self._pieces(slots[known].tolist())) == news.tobytes():
             return []
         stored = self._rows(slots[known])
         # As integers: 0.0 and -0.0 are equal numbers, and not the same bits.
@@ -277,24 +287,24 @@ class VectorStore:
             result[self._free_slots()] = NO_ROW
         return result
 
-    def _bytes(self, slots: list[int]) -> bytes:
-        """Copy rows out in the order of `slots`: once where they lie in runs, which is
-        how one event's rows lie when they are asked for together.
+    def _pieces(self, slots: list[int]) -> Sequence[memoryview]:
+        """Give the rows' bytes in the order of `slots`: as they lie where they lie in runs,
+        which is how one event's rows lie when they are asked for together.
         """
         if not slots:
-            return b""
+            return ()
         first, last = slots[0], slots[-1]
         if first >> self._shift == last >> self._shift and slots == list(range(first, last + 1)):
             width = 4 * self.dimensions
             start = (first & self._mask) * width
             view = self._blocks[first >> self._shift].view
-            return view[start : start + len(slots) * width].tobytes()
+            return (view[start : start + len(slots) * width],)
         places = np.fromiter(slots, np.intp, len(slots))
         numbers = places >> self._shift
         if len(slots) * 4 * self.dimensions <= TAKE_BYTES_MAX and (numbers == numbers[0]).all():
             rows: NDArray[np.float32] = self._blocks[numbers[0]].rows
-            return bytes(rows.take(places & self._mask, axis=0).data)
-        return b"".join(self._slices(places))
+            return (rows.take(places & self._mask, axis=0).data,)
+        return self._slices(places)
 
     def _slices(self, slots: NDArray[np.intp]) -> list[memoryview]:
         """Give views of the rows' bytes, neighbours within a block as one."""

@@ -15,6 +15,7 @@ from warmindex.v1 import index_service_pb2 as pb
 from warmindex.wire import partition_from_wire, seconds_from_wire
 
 from warmindex_server.claims.base import Claimant, Claims, Standing
+from warmindex_server.rpc.assembly import embeddings_response
 
 if TYPE_CHECKING:
     from warmindex.index.partition import Fetched
@@ -45,10 +46,11 @@ class Asked(NamedTuple):
     wait_s: float | None
 
 
-async def get_embeddings(
-    store: Store, claims: Claims, request: pb.GetEmbeddingsRequest
-) -> pb.GetEmbeddingsResponse:
-    """The vectors that a partition has, as many as fit; who computes what it has not."""
+async def get_embeddings(store: Store, claims: Claims, request: pb.GetEmbeddingsRequest) -> bytes:
+    """The vectors that a partition has, as many as fit; who computes what it has not.
+
+    The answer is given as its bytes.
+    """
     asked = _asked(request)
     until_s = time.monotonic() + (asked.wait_s or 0.0)
     if request.min_revision > store.revision:
@@ -119,16 +121,14 @@ async def release_claims(
 
 def _answer(
     store: Store, fetched: Fetched, hashes: Sequence[bytes], standings: Mapping[bytes, Standing]
-) -> pb.GetEmbeddingsResponse:
-    response = pb.GetEmbeddingsResponse(
-        states=_states(fetched, hashes, standings),
-        revision=store.revision,
-        history_id=store.history_id,
+) -> bytes:
+    return embeddings_response(
+        _states(fetched, hashes, standings),
+        fetched.dimensions,
+        fetched.pieces,
+        store.revision,
+        store.history_id,
     )
-    if fetched.rows:
-        response.embeddings.dimensions = fetched.dimensions
-        response.embeddings.values = fetched.values
-    return response
 
 
 def _states(
@@ -136,6 +136,8 @@ def _states(
 ) -> list[State]:
     """What to say of each hash: the vectors that did not fit are there, but deferred."""
     left = fetched.rows
+    if left == len(hashes):
+        return [FOUND] * left
     states = []
     for content_hash, found in zip(hashes, fetched.found, strict=True):
         if not found:

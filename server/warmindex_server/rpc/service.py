@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from warmindex.errors import NotBuiltError, ShuttingDownError
 from warmindex.index.search import SearchOptions
-from warmindex.v1 import index_service_pb2, index_service_pb2_grpc
+from warmindex.v1 import index_service_pb2
 
 from warmindex_server.rpc import fetch, find, inspect, publish, route
 from warmindex_server.rpc.calls import handlers_of
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     import grpc
+    from google.protobuf.descriptor import ServiceDescriptor
     from warmindex.v1 import index_service_pb2 as pb
 
     from warmindex_server.claims.base import Claims
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
     from warmindex_server.store import Store
 
 
-class IndexService(index_service_pb2_grpc.IndexServiceServicer):
+class IndexService:
     """The contract's calls over one store."""
 
+    DESCRIPTOR: ClassVar[ServiceDescriptor] = index_service_pb2.DESCRIPTOR.services_by_name[
+        "IndexService"
+    ]
     # What health and reflection know it by.
-    NAME: ClassVar[str] = index_service_pb2.DESCRIPTOR.services_by_name["IndexService"].full_name
+    NAME: ClassVar[str] = DESCRIPTOR.full_name
 
     def __init__(
         self,
@@ -50,8 +54,7 @@ class IndexService(index_service_pb2_grpc.IndexServiceServicer):
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Let a server answer these calls; before it starts."""
-        service = index_service_pb2.DESCRIPTOR.services_by_name["IndexService"]
-        server.add_generic_rpc_handlers((handlers_of(self, service),))
+        server.add_generic_rpc_handlers((handlers_of(self, self.DESCRIPTOR),))
 
     def close(self) -> None:
         """End what waits: streams for their client, calls for a claim; both are answered."""
@@ -80,9 +83,7 @@ class IndexService(index_service_pb2_grpc.IndexServiceServicer):
         """Not yet."""
         raise NotBuiltError("ReportState is not part of this server's version: publish events")
 
-    async def GetEmbeddings(
-        self, request: pb.GetEmbeddingsRequest, context: Context
-    ) -> pb.GetEmbeddingsResponse:
+    async def GetEmbeddings(self, request: pb.GetEmbeddingsRequest, context: Context) -> bytes:
         """The vectors that a partition has for content hashes, and claims on the absent ones."""
         return await fetch.get_embeddings(self._store, self._claims, request)
 
