@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from warmindex.embedders.backend import Backend, Dialect, Wording
 from warmindex.embedders.base import Embedded, FloatVector
@@ -13,6 +15,9 @@ from warmindex.embedders.options import EmbedderOptions, check_unicode
 from warmindex.embedders.replicas import Fleet, Replica
 from warmindex.embedders.texts import assemble, prepare
 from warmindex.embedders.urls import Base, is_azure
+
+# Somebody waits for the answer to a question; after this, words have to do.
+QUESTION_S_MAX: Final = 10.0
 
 
 def open_backend(
@@ -62,8 +67,10 @@ async def embed_documents(
 async def embed_query(
     backend: Backend, text: str, adapter_id: str, deadline: float | None
 ) -> FloatVector:
-    """See `Embedder`."""
+    """See `Embedder`. Without a deadline, one is set."""
     check_unicode("adapter_id", adapter_id)
+    if deadline is None:
+        deadline = asyncio.get_running_loop().time() + QUESTION_S_MAX
     prepared = prepare([text])
     failures = dict(prepared.failures)
     if prepared.unique:

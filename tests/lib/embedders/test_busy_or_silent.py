@@ -214,3 +214,13 @@ async def test_a_question_does_not_wait_long_for_rest(server: EmbeddingServer, o
         with pytest.raises(BackendUnavailableError, match="rests for"):
             await embedder.embed_query("x")
     assert server.embed_count == 1
+
+
+async def test_a_question_without_a_deadline_gets_one(
+    server: EmbeddingServer, open_tei: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """A silent server does not hold a question for as long as it would hold a build."""
+    monkeypatch.setattr("warmindex.embedders.remote.QUESTION_S_MAX", 0.2)
+    server.settings.fault_silent_s = 30.0
+    with pytest.raises(DeadlinePassedError):
+        await open_tei().embed_query("x")
