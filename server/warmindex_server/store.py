@@ -18,13 +18,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from warmindex.errors import RevisionNotReachedError
 from warmindex.index import Index, is_large
+from warmindex.index.snapshot import Snapshot
 
 from warmindex_server.commit import committer_of
+from warmindex_server.watch import EffectLog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from warmindex.index import Applied
+    from warmindex.index.selection import Selection
     from warmindex.record import Record
 
     from warmindex_server.journal.base import Journal
@@ -48,6 +51,7 @@ class Store:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.index = Index(journal.revision)
+        self.log = EffectLog(self.index.revision)
         self.listeners: list[Listener] = []
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._ticket = count()
@@ -56,6 +60,8 @@ class Store:
         self.progress = ""
         self._committer = committer_of(journal, self)
         self._reclaiming: asyncio.Task[None] | None = None
+        # Held while a large record is applied in steps.
+        self._half_applied = asyncio.Lock()
 
     @property
     def revision(self) -> int:
@@ -82,10 +88,12 @@ class Store:
     async def load(self) -> None:
         """Rebuild the index from the journal: its snapshot, then what came after.
 
-        Readers see the old index until the new one is whole.
+        Readers see the old index until the new one is whole. Watchers go on where they stood,
+        if the log that was replayed reaches back to there.
         """
         snapshot = await self.journal.snapshot()
         index = Index(snapshot.revision if snapshot else self.journal.revision)
+        log = self.log.anew(snapshot.revision if snapshot else 0)
         if snapshot is not None:
             loaded = 0
             async for parts in snapshot.batches:
@@ -96,12 +104,13 @@ class Store:
                 self.progress = f"snapshot: {loaded} of {snapshot.batch_count} parts"
         async for batch in self.journal.read(snapshot.revision if snapshot else 0):
             for revision, record in batch:
-                await self._apply_in_steps(index, revision, record)
+                log.applied(record, await self._apply_in_steps(index, revision, record))
                 await self.give_way()
             self.progress = f"log: revision {index.revision} of {self.journal.revision}"
             _log.info("replaying %s", self.progress)
         self.progress = ""
         self.index = index
+        self.log.replace(log, index.revision)
 
     def journal_away(self, reason: str) -> None:
         """Note that the journal cannot be reached ("" once it is again)."""
@@ -140,9 +149,11 @@ class Store:
     async def apply(self, revision: int, record: Record) -> Applied:
         """Apply one record and tell who waits; the committer's to call, one at a time."""
         if is_large(record):
-            applied = await self._apply_in_steps(self.index, revision, record)
+            async with self._half_applied:
+                applied = await self._apply_in_steps(self.index, revision, record)
         else:
             applied = self.index.apply(revision, record)
+        self.log.applied(record, applied)
         for listener in self.listeners:
             listener.applied(record, applied)
         if applied.vectors_replaced:
@@ -179,6 +190,11 @@ class Store:
                 await asyncio.sleep(0)
         finally:
             self._reclaiming = None
+
+    async def open_snapshot(self, selection: Selection | None = None) -> Snapshot:
+        """A snapshot of the index, or of a part of it, as soon as no record is half applied."""
+        async with self._half_applied:
+            return Snapshot(self.index, selection)
 
     # ---- waiting -----------------------------------------------------------------------
 

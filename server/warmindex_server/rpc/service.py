@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from warmindex.errors import NotBuiltError, ShuttingDownError
 from warmindex.index.search import SearchOptions
 from warmindex.v1 import index_service_pb2
 
-from warmindex_server.rpc import fetch, find, inspect, publish, route
+from warmindex_server.reports.staging import Budget
+from warmindex_server.rpc import fetch, find, inspect, publish, report, route
 from warmindex_server.rpc.calls import handlers_of
 from warmindex_server.rpc.stream_leases import StreamLeases
+from warmindex_server.rpc.watch import Watches
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     import grpc
     from google.protobuf.descriptor import ServiceDescriptor
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from warmindex_server.replicas import Heard
     from warmindex_server.rpc.faults import Context
     from warmindex_server.store import Store
+
+Request = TypeVar("Request")
 
 
 class IndexService:
@@ -49,6 +54,8 @@ class IndexService:
         self._claims = claims
         self._leases = leases
         self._options = options or SearchOptions()
+        self._watches = Watches(store)
+        self._reports = Budget()
         self._closing = False
         self._streams: set[asyncio.Task[None]] = set()
 
@@ -57,9 +64,10 @@ class IndexService:
         server.add_generic_rpc_handlers((handlers_of(self, self.DESCRIPTOR),))
 
     def close(self) -> None:
-        """End what waits: streams for their client, calls for a claim; both are answered."""
+        """End what waits: streams for their client, calls for a claim, watches for a change."""
         self._closing = True
         self._claims.close()
+        self._watches.close()
         for task in self._streams:
             task.cancel()
 
@@ -80,8 +88,9 @@ class IndexService:
     async def ReportState(
         self, requests: AsyncIterator[pb.ReportStateRequest], context: Context
     ) -> pb.ReportStateResponse:
-        """Not yet."""
-        raise NotBuiltError("ReportState is not part of this server's version: publish events")
+        """Replace all that a producer holds by what the stream lists."""
+        async with aclosing(self._until_closing(requests)) as parts:
+            return await report.report_state(self._store, self._heard, self._reports, parts)
 
     async def GetEmbeddings(self, request: pb.GetEmbeddingsRequest, context: Context) -> bytes:
         """The vectors that a partition has for content hashes, and claims on the absent ones."""
@@ -105,10 +114,10 @@ class IndexService:
 
     async def WatchEvents(
         self, request: pb.WatchEventsRequest, context: Context
-    ) -> AsyncIterator[pb.WatchEventsResponse]:
-        """Not yet."""
-        raise NotBuiltError("WatchEvents is not part of this server's version: ask again instead")
-        yield  # makes this a generator
+    ) -> AsyncIterator[Any]:
+        """Send a snapshot and then every later change, in order."""
+        async for response in self._watches.watch(request):
+            yield response
 
     async def ListPartitions(
         self, request: pb.ListPartitionsRequest, context: Context
@@ -133,8 +142,8 @@ class IndexService:
         return await inspect.get_server_info(self._store)
 
     async def _until_closing(
-        self, requests: AsyncIterator[pb.PublishEventsRequest]
-    ) -> AsyncIterator[pb.PublishEventsRequest]:
+        self, requests: AsyncIterator[Request]
+    ) -> AsyncGenerator[Request, None]:
         """The requests of a stream, as long as the server stays.
 
         While the server is going away, a stream that is waiting for its client would hold it
