@@ -96,8 +96,7 @@ def fused(
     cosine_min = 1.0 - max_distance
     floor = min(0.0, cosine_min)
     meaning = (1.0 - words_weight) / spread
-    # So that the nearest entry, if words put it first too, has a score of 1.
-    highest = meaning * max(nearest - floor, 0.0) + words_weight
-    if highest <= 0.0:
-        return alone(max_distance)
+    # So that the nearest entry, if words put it first too, has a score of 1 (or less, where
+    # it is hardly nearer than nothing).
+    highest = meaning * max(nearest - floor, spread) + words_weight
     return Scale(cosine_min, floor, meaning / highest, words_weight / highest, average, spread)

@@ -12,6 +12,9 @@ document frequencies) times
     NAME_COVERAGE  x the share of the parts of its name that the query has
 
 both of which say what BM25 does not: that nothing is missing.
+
+A word that no document has is taken for a misspelling where there is a word one edit away
+(spelling.py), and where nothing at all is found, for the beginning of others.
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from warmindex.index.spelling import candidates
 from warmindex.index.tokens import Term
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
 
@@ -36,6 +41,13 @@ NAME_COVERAGE: Final = 0.1
 # Two words with these first letters in common that are found in the same documents as often
 # are forms of one word, which FTS5 has stemmed alike.
 STEM_CHARACTERS_MIN: Final = 3
+
+# A word that is only guessed at (corrected, or taken for the beginning of another) weighs less.
+GUESS_WEIGHT: Final = 0.8
+# So many words of a query are guessed at, which bounds what nonsense can cost.
+CORRECTIONS_MAX: Final = 8
+# One letter begins too many words.
+PREFIX_CHARACTERS_MIN: Final = 2
 
 # A word in a tool's name counts twice what it does in the description. The last column says
 # whether the name has it.
@@ -50,8 +62,15 @@ _Found: TypeAlias = "list[tuple[int, float, int]]"
 class Tally:
     """Adds up what the terms of one query say of each row."""
 
-    def __init__(self, engine: sqlite3.Connection, rows: int, documents: int) -> None:
+    def __init__(
+        self,
+        engine: sqlite3.Connection,
+        vocabulary: AbstractSet[str],
+        rows: int,
+        documents: int,
+    ) -> None:
         self._engine = engine
+        self._vocabulary = vocabulary
         self._documents = documents
         self._score = np.zeros(rows)
         self._terms_found = np.zeros(rows)
@@ -59,27 +78,57 @@ class Tally:
         self._seen: dict[str, list[_Found]] = {}  # by the first letters of a word
         self._terms = 0
         self._weight = 0.0
+        self._corrections_left = CORRECTIONS_MAX
 
-    def add(self, term: Term, weight: float, in_names_only: bool) -> None:
-        """Ask for one term; `weight` is how often the query asks for it."""
-        found = self._find(term.word, in_names_only)
-        if not found:
-            if term.instead:
-                for word in term.instead:
-                    self.add(Term(word), weight, in_names_only)
-            elif not term.whole:
-                self._terms += 1
-                self._weight += self._idf(0)
+    def add_all(self, terms: dict[Term, float], in_names_only: bool) -> None:
+        """Ask for all terms of a query, with how often it asks for each."""
+        for term, weight in terms.items():
+            self._add(term, weight, in_names_only)
+        if in_names_only or self._score.any():
             return
-        if self._is_repeated(term.word, found):
+        # Perhaps the words are only begun: kube, repo.
+        for term, weight in list(terms.items())[:CORRECTIONS_MAX]:
+            if len(term.word) >= PREFIX_CHARACTERS_MIN:
+                found = self._ask(f'"{term.word}"*')
+                if found:
+                    self._count(found, weight * GUESS_WEIGHT, is_part=True)
+
+    def _add(self, term: Term, weight: float, in_names_only: bool) -> None:
+        quoted = f'"{term.word}"'
+        found = self._ask(f"{{name}} : {quoted}" if in_names_only else quoted)
+        if found:
+            if not self._is_repeated(term.word, found):
+                self._count(found, weight, is_part=not term.whole)
+        elif term.instead:
+            for word in term.instead:
+                self._add(Term(word), weight, in_names_only)
+        elif not term.whole:
+            guess = [] if in_names_only else self._corrected(term.word)
+            self._count(guess, weight * GUESS_WEIGHT, is_part=True)
+
+    def _corrected(self, word: str) -> _Found:
+        """Ask for the most frequent word that this one may have been meant to be."""
+        if not self._corrections_left:
+            return []
+        found: _Found = []
+        self._corrections_left -= 1
+        for candidate in candidates(word, self._vocabulary):
+            found = max(found, self._ask(f'"{candidate}"'), key=len)
+        return found
+
+    def _count(self, found: _Found, weight: float, *, is_part: bool) -> None:
+        """Add one term's findings. `is_part`: it is missed where it is not found."""
+        frequency = log1p((self._documents - len(found) + 0.5) / (len(found) + 0.5))
+        if is_part:
+            self._terms += 1
+            self._weight += frequency
+        if not found:
             return
         rows, scores, in_name = map(np.array, zip(*found, strict=True))
         # FTS5's inverse document frequency, and its floor, are divided out.
         theirs = max(log((self._documents - len(found) + 0.5) / (len(found) + 0.5)), 1e-6)
-        self._score[rows] += scores * (weight * self._idf(len(found)) / theirs)
-        if not term.whole:
-            self._terms += 1
-            self._weight += self._idf(len(found))
+        self._score[rows] += scores * (weight * frequency / theirs)
+        if is_part:
             self._terms_found[rows] += 1
             self._parts_found[rows] += in_name
 
@@ -96,8 +145,7 @@ class Tally:
         scores: NDArray[np.float64] = self._score[rows] + self._weight * coverage
         return scores
 
-    def _find(self, word: str, in_names_only: bool) -> _Found:
-        match = f'{{name}} : "{word}"' if in_names_only else f'"{word}"'
+    def _ask(self, match: str) -> _Found:
         return self._engine.execute(_MATCH, (match,)).fetchall()
 
     def _is_repeated(self, word: str, found: _Found) -> bool:
@@ -107,9 +155,6 @@ class Tally:
             return True
         alike.append(found)
         return False
-
-    def _idf(self, found: int) -> float:
-        return log1p((self._documents - found + 0.5) / (found + 0.5))
 
 
 def best(scores: NDArray[np.floating[Any]], count: int, slack: float = 0.0) -> NDArray[np.intp]:

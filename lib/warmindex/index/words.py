@@ -14,10 +14,12 @@ pictographs, + and #, so a query has no syntax. How a document is scored: tally.
 from __future__ import annotations
 
 import sqlite3
+from sys import getsizeof, intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from warmindex.index.spelling import CORRECTED_CHARACTERS_MIN
 from warmindex.index.tally import Tally, best
 from warmindex.index.tokens import chosen_terms, description_words, name_words
 
@@ -63,6 +65,9 @@ class WordIndex:
         self._documents: list[Document | None] = []  # row -> what the engine has of it
         self._parts: list[int] = []  # row -> distinct parts of its name
         self._free: list[int] = []
+        # Every word since the engine was made: enough to guess what a misspelt one was
+        # meant to be, and FTS5 says whether it is still there.
+        self._vocabulary: set[str] = set()
         self._waiting: dict[bytes, Document | None] = {}  # None: to be taken out
         self._size = 0
 
@@ -73,10 +78,8 @@ class WordIndex:
     @property
     def memory_bytes(self) -> int:
         """Estimate what the engine and its bookkeeping occupy, documents' texts apart."""
-        books = sum(
-            part.__sizeof__()
-            for part in (self._rows, self._keys, self._documents, self._parts, self._waiting)
-        )
+        lists = (self._keys, self._documents, self._parts, self._free)
+        books = sum(map(getsizeof, (self._rows, self._waiting, self._vocabulary, *lists)))
         if self._engine is None:
             return books
         pages: int = self._engine.execute("pragma page_count").fetchone()[0]
@@ -112,6 +115,8 @@ class WordIndex:
             self._engine.execute("begin")
             for key in some:
                 self._apply(self._engine, key, self._waiting.pop(key))
+        if not self._size:
+            self._forget_engine()
         return bool(self._waiting)
 
     def rest(self) -> None:
@@ -154,10 +159,8 @@ class WordIndex:
             self.absorb()
         if self._engine is None or not self._size:
             return Matches(np.empty(0, np.intp), np.empty(0, np.float64))
-        tally = Tally(self._engine, len(self._keys), self._size)
-        terms, in_names_only = chosen_terms(query_text, keywords)
-        for term, weight in terms.items():
-            tally.add(term, weight, in_names_only)
+        tally = Tally(self._engine, self._vocabulary, len(self._keys), self._size)
+        tally.add_all(*chosen_terms(query_text, keywords))
         found = tally.matched()
         if allowed is not None:
             get = self._rows.get
@@ -194,6 +197,7 @@ class WordIndex:
         self._engine = None
         self._rows = {}
         self._keys, self._documents, self._parts, self._free = [], [], [], []
+        self._vocabulary = set()
 
     def _apply(self, engine: sqlite3.Connection, key: bytes, document: Document | None) -> None:
         row = self._rows.pop(key, None)
@@ -201,12 +205,12 @@ class WordIndex:
             earlier = self._documents[row]
             assert earlier is not None  # noqa: S101 - what has a row has a document
             # A table without content must be told what to take out.
-            engine.execute(_DELETE, (row, *_cut(earlier)[:2]))
+            engine.execute(_DELETE, (row, *_cut(earlier).columns))
             self._keys[row] = self._documents[row] = None
             self._free.append(row)
         if document is None:
             return
-        name, description, parts = _cut(document)
+        cut = _cut(document)
         if self._free:
             row = self._free.pop()
         else:
@@ -214,11 +218,24 @@ class WordIndex:
             self._keys.append(None)
             self._documents.append(None)
             self._parts.append(0)
-        engine.execute(_INSERT, (row, name, description))
+        engine.execute(_INSERT, (row, *cut.columns))
+        self._vocabulary.update(
+            # The same words stand in many partitions: one string serves them all.
+            intern(word)
+            for word in cut.words
+            if len(word) >= CORRECTED_CHARACTERS_MIN - 1
+        )
         self._rows[key] = row
-        self._keys[row], self._documents[row], self._parts[row] = key, document, parts
+        self._keys[row], self._documents[row], self._parts[row] = key, document, cut.parts
 
 
-def _cut(document: Document) -> tuple[str, str, int]:
+class _Cut(NamedTuple):
+    columns: tuple[str, str]
+    words: list[str]
+    parts: int
+
+
+def _cut(document: Document) -> _Cut:
     name, parts = name_words(document.name)
-    return " ".join(name), " ".join(description_words(document.description)), parts
+    description = description_words(document.description)
+    return _Cut((" ".join(name), " ".join(description)), name + description, parts)
