@@ -25,7 +25,8 @@ import httpx
 import numpy as np
 import onnxruntime
 import tokenizers
-from warmindex.embedders import EmbedderOptions, LocalEmbedder, model_files, open_embedder
+from warmindex.embedders import EmbedderOptions, LocalEmbedder, open_embedder
+from warmindex.embedders.local_model import model_files
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.embedding_server import running

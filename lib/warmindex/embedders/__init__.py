@@ -23,7 +23,7 @@ from warmindex.embedders.errors import (
     UnauthorizedError,
 )
 from warmindex.embedders.factory import AdapterRule, EmbedderOptions, open_embedder, split_urls
-from warmindex.embedders.local import LocalEmbedder
+from warmindex.embedders.local_model import LocalEmbedder
 from warmindex.embedders.openai import OpenAIEmbedder
 from warmindex.embedders.tei import TeiEmbedder
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from warmindex.embedders.base import Embedder
-from warmindex.embedders.local import LocalEmbedder
+from warmindex.embedders.local_model import LocalEmbedder
 from warmindex.embedders.openai import OpenAIEmbedder
 from warmindex.embedders.options import AdapterRule, EmbedderOptions
+from warmindex.embedders.over_http.urls import split_urls
 from warmindex.embedders.tei import TeiEmbedder
-from warmindex.embedders.urls import split_urls
 
 __all__ = ["AdapterRule", "EmbedderOptions", "open_embedder", "split_urls"]
 

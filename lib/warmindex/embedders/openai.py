@@ -13,15 +13,15 @@ from typing import Final
 
 import httpx
 
-from warmindex.embedders import remote
-from warmindex.embedders.backend import Wording
 from warmindex.embedders.base import Embedded, FloatVector
-from warmindex.embedders.batches import Limits
-from warmindex.embedders.decode import Rows, openai_rows
 from warmindex.embedders.errors import IdentityRefusedError, MisconfiguredError
 from warmindex.embedders.options import EmbedderOptions
-from warmindex.embedders.replicas import Replica
-from warmindex.embedders.urls import (
+from warmindex.embedders.over_http import embed
+from warmindex.embedders.over_http.backend import Wording
+from warmindex.embedders.over_http.batches import Limits
+from warmindex.embedders.over_http.decode import Rows, openai_rows
+from warmindex.embedders.over_http.replicas import Replica
+from warmindex.embedders.over_http.urls import (
     Base,
     azure_deployment,
     endpoint,
@@ -83,7 +83,7 @@ class OpenAIEmbedder:
             raise MisconfiguredError("model is empty; give the model to ask for", field="model")
         self._hosts = sorted({identity_host(base) for base in bases})
         limits = Limits(options.batch_texts_max or BATCH_TEXTS_MAX, BODY_BYTES_MAX)
-        self._backend = remote.open_backend(OpenAIDialect(options), bases, limits, options)
+        self._backend = embed.open_backend(OpenAIDialect(options), bases, limits, options)
 
     async def identity(self) -> ModelIdentity:
         """The identity as configured. Raises IdentityRefusedError where it has no string."""
@@ -111,7 +111,7 @@ class OpenAIEmbedder:
     ) -> Embedded:
         """See `Embedder`. Whether a text was cut, such servers do not say."""
         self._check_adapter(adapter_id)
-        return await remote.embed_documents(self._backend, texts, adapter_id, deadline)
+        return await embed.embed_documents(self._backend, texts, adapter_id, deadline)
 
     async def embed_query(
         self,
@@ -122,7 +122,7 @@ class OpenAIEmbedder:
     ) -> FloatVector:
         """See `Embedder`."""
         self._check_adapter(adapter_id)
-        return await remote.embed_query(self._backend, text, adapter_id, deadline)
+        return await embed.embed_query(self._backend, text, adapter_id, deadline)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from warmindex.embedders.errors import MisconfiguredError
-from warmindex.embedders.urls import split_urls
+from warmindex.embedders.over_http.urls import split_urls
 from warmindex.limits import DIMENSIONS_MAX
 
 EmbedderKind: TypeAlias = Literal["local", "tei", "openai"]

@@ -18,16 +18,16 @@ from typing import Final
 
 import httpx
 
-from warmindex.embedders import remote
-from warmindex.embedders.backend import LOGGER, Wording
 from warmindex.embedders.base import Embedded, FloatVector
-from warmindex.embedders.batches import BATCH_TEXTS_DEFAULT, Limits
-from warmindex.embedders.decode import Rows, tei_rows
 from warmindex.embedders.errors import EmbedderError, IdentityUnavailableError
 from warmindex.embedders.options import EmbedderOptions
-from warmindex.embedders.replicas import Replica
+from warmindex.embedders.over_http import embed
+from warmindex.embedders.over_http.backend import LOGGER, Wording
+from warmindex.embedders.over_http.batches import BATCH_TEXTS_DEFAULT, Limits
+from warmindex.embedders.over_http.decode import Rows, tei_rows
+from warmindex.embedders.over_http.replicas import Replica
+from warmindex.embedders.over_http.urls import Base, endpoint, parse_base
 from warmindex.embedders.tei_info import TeiInfo, compose, read_info
-from warmindex.embedders.urls import Base, endpoint, parse_base
 from warmindex.identity import PROMPT_NAME_PREFIX, ModelIdentity
 
 # TEI takes 2,000,000 bytes unless told otherwise; the rest of the body needs some.
@@ -87,7 +87,7 @@ class TeiEmbedder:
         self._options = options
         self._texts_max = options.batch_texts_max or BATCH_TEXTS_DEFAULT
         limits = Limits(self._texts_max, BODY_BYTES_MAX)
-        self._backend = remote.open_backend(TeiDialect(options), bases, limits, options)
+        self._backend = embed.open_backend(TeiDialect(options), bases, limits, options)
         self._has_limits = False
 
     async def identity(self) -> ModelIdentity:
@@ -133,7 +133,7 @@ class TeiEmbedder:
                 async with asyncio.timeout_at(deadline):
                     await self.identity()
             self._has_limits = True
-        return await remote.embed_documents(self._backend, texts, adapter_id, deadline)
+        return await embed.embed_documents(self._backend, texts, adapter_id, deadline)
 
     async def embed_query(
         self,
@@ -143,7 +143,7 @@ class TeiEmbedder:
         deadline: float | None = None,
     ) -> FloatVector:
         """See `Embedder`."""
-        return await remote.embed_query(self._backend, text, adapter_id, deadline)
+        return await embed.embed_query(self._backend, text, adapter_id, deadline)
 
     async def close(self) -> None:
         """Close the connections."""

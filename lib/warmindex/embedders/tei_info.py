@@ -6,11 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warmindex.embedders import http
-from warmindex.embedders.answers import Judgement, Verdict, judge
-from warmindex.embedders.backend import Backend
-from warmindex.embedders.batches import BATCH_TEXTS_DEFAULT
-from warmindex.embedders.decisions import error_of
 from warmindex.embedders.errors import (
     EmbedderError,
     IdentityRefusedError,
@@ -19,8 +14,13 @@ from warmindex.embedders.errors import (
     UnauthorizedError,
 )
 from warmindex.embedders.options import EmbedderOptions
-from warmindex.embedders.replicas import Replica
-from warmindex.embedders.urls import Base, endpoint
+from warmindex.embedders.over_http import http
+from warmindex.embedders.over_http.answers import Judgement, Verdict, judge
+from warmindex.embedders.over_http.backend import Backend
+from warmindex.embedders.over_http.batches import BATCH_TEXTS_DEFAULT
+from warmindex.embedders.over_http.decisions import error_of
+from warmindex.embedders.over_http.replicas import Replica
+from warmindex.embedders.over_http.urls import Base, endpoint
 from warmindex.errors import InvalidError
 from warmindex.identity import TRUNCATION_NONE, ModelIdentity, truncation_at
 

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from support.embedding_faults import Settings
 from support.embedding_server import EmbeddingServer, serving
-from warmindex.embedders import (
-    UnauthorizedError,
-)
+from warmindex.embedders import UnauthorizedError
 
 TEXTS = [f"tool number {i} does thing {i % 7}" for i in range(40)]
 

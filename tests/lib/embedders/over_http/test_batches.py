@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from warmindex.embedders.batches import (
+from warmindex.embedders.over_http.batches import (
     Limits,
     cut,
     fits,

@@ -11,12 +11,12 @@ from typing import Protocol
 
 import httpx
 
-from warmindex.embedders import http
-from warmindex.embedders.answers import Judgement, Verdict, judge
-from warmindex.embedders.batches import Limits
-from warmindex.embedders.decode import Rows
 from warmindex.embedders.errors import BadAnswerError
-from warmindex.embedders.replicas import Fleet, Replica
+from warmindex.embedders.over_http import http
+from warmindex.embedders.over_http.answers import Judgement, Verdict, judge
+from warmindex.embedders.over_http.batches import Limits
+from warmindex.embedders.over_http.decode import Rows
+from warmindex.embedders.over_http.replicas import Fleet, Replica
 
 LOGGER = logging.getLogger("warmindex.embedders")
 

@@ -18,10 +18,9 @@ from warmindex.embedders import (
     FailureKind,
     LocalEmbedder,
     TextRefusedError,
-    model_files,
-    onnx_encoder,
 )
-from warmindex.embedders import local as local_module
+from warmindex.embedders.local_model import embedder as local_module
+from warmindex.embedders.local_model import model_files, onnx_encoder
 
 onnx = pytest.mark.skipif(
     model_files.default_folder() is None, reason="the default ONNX model is not installed"
@@ -207,7 +206,7 @@ def test_importing_needs_nothing_of_the_extra():
 async def test_without_any_model_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     """Neither package installed: the same advice."""
     monkeypatch.setattr(model_files, "default_folder", lambda: None)
-    monkeypatch.setattr("warmindex.embedders.use_encoder.is_installed", lambda: False)
+    monkeypatch.setattr("warmindex.embedders.local_model.use_encoder.is_installed", lambda: False)
     embedder = LocalEmbedder()
     with pytest.raises(ExtraMissingError, match=r"warmindex\[local\]"):
         await embedder.embed_documents(["x"])

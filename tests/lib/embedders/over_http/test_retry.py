@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from warmindex.embedders import retry
+from warmindex.embedders.over_http import retry
 
 NOW = 1_900_000_000.7
 

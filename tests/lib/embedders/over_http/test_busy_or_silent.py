@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 from support.embedding_server import EmbeddingServer
-from warmindex.embedders import (
-    BackendUnavailableError,
-    DeadlinePassedError,
-    FailureKind,
-)
+from warmindex.embedders import BackendUnavailableError, DeadlinePassedError, FailureKind
 
 TEXTS = [f"tool number {i} does thing {i % 7}" for i in range(40)]
 
@@ -123,7 +119,7 @@ async def test_a_server_that_stays_busy_ends_the_call(
     server: EmbeddingServer, open_tei: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """Retries have an end, and the error says that the server is busy."""
-    monkeypatch.setattr("warmindex.embedders.retry.backoff_s", lambda *_: 0.0)
+    monkeypatch.setattr("warmindex.embedders.over_http.retry.backoff_s", lambda *_: 0.0)
     server.settings.fault_replies = [{"path": "/embed", "status": 429, "times": 10_000}]
     with pytest.raises(BackendUnavailableError, match="busy"):
         await open_tei().embed_documents(TEXTS * 20)
@@ -146,7 +142,7 @@ async def test_silence_ends_with_the_time_out(
     server: EmbeddingServer, open_tei: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """Without a deadline, the time-out of a request and the number of tries end it."""
-    monkeypatch.setattr("warmindex.embedders.retry.backoff_s", lambda *_: 0.0)
+    monkeypatch.setattr("warmindex.embedders.over_http.retry.backoff_s", lambda *_: 0.0)
     embedder = open_tei(request_timeout_s=0.1)
     await embedder.identity()
     server.settings.fault_silent_s = 30.0
@@ -181,7 +177,7 @@ async def test_a_cut_connection_is_made_again(
     server: EmbeddingServer, open_tei: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """A connection that ends in the middle of an answer is an outage, not an answer."""
-    monkeypatch.setattr("warmindex.embedders.retry.backoff_s", lambda *_: 0.0)
+    monkeypatch.setattr("warmindex.embedders.over_http.retry.backoff_s", lambda *_: 0.0)
     embedder = open_tei()
     await embedder.identity()
     server.settings.fault_cut = True
@@ -220,7 +216,7 @@ async def test_a_question_without_a_deadline_gets_one(
     server: EmbeddingServer, open_tei: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """A silent server does not hold a question for as long as it would hold a build."""
-    monkeypatch.setattr("warmindex.embedders.remote.QUESTION_S_MAX", 0.2)
+    monkeypatch.setattr("warmindex.embedders.over_http.embed.QUESTION_S_MAX", 0.2)
     server.settings.fault_silent_s = 30.0
     with pytest.raises(DeadlinePassedError):
         await open_tei().embed_query("x")

@@ -19,8 +19,8 @@ from typing import Final
 
 import httpx
 
-from warmindex.embedders import retry
 from warmindex.embedders.errors import BackendUnavailableError, DeadlinePassedError
+from warmindex.embedders.over_http import retry
 
 # How many questions may go to a replica on top of what builds have in flight: a question
 # must not wait for a build.

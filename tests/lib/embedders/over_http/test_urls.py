@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 from warmindex.embedders import MisconfiguredError
-from warmindex.embedders.urls import (
+from warmindex.embedders.over_http.urls import (
     azure_deployment,
     endpoint,
     identity_host,

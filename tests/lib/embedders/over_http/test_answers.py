@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from warmindex.embedders.answers import WORDS_MAX, Judgement, Verdict, judge
+from warmindex.embedders.over_http.answers import WORDS_MAX, Judgement, Verdict, judge
 
 TEI_BATCH = {"error": "batch size 33 > maximum allowed batch size 32", "error_type": "Validation"}
 TEI_LONG = {

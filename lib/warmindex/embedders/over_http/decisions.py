@@ -17,7 +17,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from warmindex.embedders.answers import Judgement, Verdict
 from warmindex.embedders.base import FailureKind
 from warmindex.embedders.errors import (
     BackendUnavailableError,
@@ -26,7 +25,8 @@ from warmindex.embedders.errors import (
     MisconfiguredError,
     UnauthorizedError,
 )
-from warmindex.embedders.retry import RetryPolicy
+from warmindex.embedders.over_http.answers import Judgement, Verdict
+from warmindex.embedders.over_http.retry import RetryPolicy
 
 # After this many requests for one batch, a busy or silent backend gets half of it.
 _SPLIT_AFTER: Final = 2

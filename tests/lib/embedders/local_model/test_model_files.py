@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from warmindex.embedders import LocalEmbedder, MisconfiguredError, model_files
+from warmindex.embedders import LocalEmbedder, MisconfiguredError
+from warmindex.embedders.local_model import model_files
 
 onnx = pytest.mark.skipif(
     model_files.default_folder() is None, reason="the default ONNX model is not installed"

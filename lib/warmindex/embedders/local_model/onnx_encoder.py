@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from warmindex.embedders import model_files
 from warmindex.embedders.base import FloatMatrix
-from warmindex.embedders.encoder import Batch
 from warmindex.embedders.errors import MisconfiguredError
+from warmindex.embedders.local_model import model_files
+from warmindex.embedders.local_model.encoder import Batch
 from warmindex.identity import ModelIdentity, truncation_at
 
 # One run of the model: at most this many texts, and this many tokens with padding. Texts

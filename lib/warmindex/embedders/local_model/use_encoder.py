@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from warmindex.embedders import model_files
 from warmindex.embedders.base import FloatMatrix
-from warmindex.embedders.encoder import Batch
+from warmindex.embedders.local_model import model_files
+from warmindex.embedders.local_model.encoder import Batch
 from warmindex.identity import TRUNCATION_NONE, ModelIdentity
 
 USE_MODEL: Final = "universal-sentence-encoder-multilingual"

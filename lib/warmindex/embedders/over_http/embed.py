@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from warmindex.embedders.backend import Backend, Dialect, Wording
 from warmindex.embedders.base import Embedded, FloatVector
-from warmindex.embedders.batches import Limits
-from warmindex.embedders.call import Call
 from warmindex.embedders.errors import MisconfiguredError, TextRefusedError
 from warmindex.embedders.options import EmbedderOptions, check_unicode
-from warmindex.embedders.replicas import Fleet, Replica
+from warmindex.embedders.over_http.backend import Backend, Dialect, Wording
+from warmindex.embedders.over_http.batches import Limits
+from warmindex.embedders.over_http.call import Call
+from warmindex.embedders.over_http.replicas import Fleet, Replica
+from warmindex.embedders.over_http.urls import Base, is_azure
 from warmindex.embedders.texts import assemble, prepare
-from warmindex.embedders.urls import Base, is_azure
 
 # Somebody waits for the answer to a question; after this, words have to do.
 QUESTION_S_MAX: Final = 10.0

@@ -20,18 +20,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from warmindex.embedders import model_files, use_encoder, vectors
+from warmindex.embedders import vectors
 from warmindex.embedders.base import (
     Embedded,
     FailureKind,
     FloatVector,
     TextFailure,
 )
-from warmindex.embedders.encoder import Batch, Encoder
 from warmindex.embedders.errors import DeadlinePassedError, TextRefusedError
-from warmindex.embedders.onnx_encoder import OnnxEncoder, default_threads
+from warmindex.embedders.local_model import model_files, use_encoder
+from warmindex.embedders.local_model.encoder import Batch, Encoder
+from warmindex.embedders.local_model.onnx_encoder import OnnxEncoder, default_threads
+from warmindex.embedders.local_model.use_encoder import USE_MODEL, UseEncoder
 from warmindex.embedders.texts import assemble, prepare
-from warmindex.embedders.use_encoder import USE_MODEL, UseEncoder
 from warmindex.identity import ModelIdentity
 
 T = TypeVar("T")

@@ -116,7 +116,7 @@ def test_no_text_is_lost_or_mixed_up(
     """Each text has its own vector or a failure, or the call an error; soon enough."""
     texts = [f"{number} {word}" for number, word in enumerate(words)]
     server = AnyServer(faults, texts_max, bytes_max)
-    with patch("warmindex.embedders.retry.backoff_s", lambda *_: 0.0):
+    with patch("warmindex.embedders.over_http.retry.backoff_s", lambda *_: 0.0):
         try:
             embedded = asyncio.run(embed(server, texts, in_flight))
         except EmbedderError:

@@ -7,9 +7,9 @@ import ssl
 
 import httpx
 import pytest
-from warmindex.embedders import http
-from warmindex.embedders.answers import Verdict
-from warmindex.embedders.http import MEANINGS, UnansweredError, exchange, meaning
+from warmindex.embedders.over_http import http
+from warmindex.embedders.over_http.answers import Verdict
+from warmindex.embedders.over_http.http import MEANINGS, UnansweredError, exchange, meaning
 
 URL = httpx.URL("http://127.0.0.1:9/embed")
 

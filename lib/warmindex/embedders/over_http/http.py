@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx
 
-from warmindex.embedders.answers import Verdict
+from warmindex.embedders.over_http.answers import Verdict
 
 # 64 texts of the widest vectors as JSON; more is not an answer to what was asked.
 ANSWER_BYTES_MAX: Final = 64 * 2**20

@@ -18,13 +18,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from warmindex.embedders import batches, retry
-from warmindex.embedders.answers import Verdict
-from warmindex.embedders.backend import LOGGER, Answer, Backend, Wording
-from warmindex.embedders.decisions import Action, decide, error_of, tries_of_half
 from warmindex.embedders.errors import BackendUnavailableError, DeadlinePassedError
-from warmindex.embedders.ledger import Ledger
-from warmindex.embedders.replicas import Replica
+from warmindex.embedders.over_http import batches, retry
+from warmindex.embedders.over_http.answers import Verdict
+from warmindex.embedders.over_http.backend import LOGGER, Answer, Backend, Wording
+from warmindex.embedders.over_http.decisions import Action, decide, error_of, tries_of_half
+from warmindex.embedders.over_http.ledger import Ledger
+from warmindex.embedders.over_http.replicas import Replica
 
 Places = tuple[int, ...]
 

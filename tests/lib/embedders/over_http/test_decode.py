@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from warmindex.embedders import BadAnswerError, FailureKind
-from warmindex.embedders.decode import openai_rows, tei_rows
+from warmindex.embedders.over_http.decode import openai_rows, tei_rows
 from warmindex.embedders.vectors import bad_rows
 
 FOUR = "AACAPwAAAEAAAEBAAACAQA=="

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from warmindex.embedders.retry import retry_after_s
+from warmindex.embedders.over_http.retry import retry_after_s
 
 # Enough for the sentence that says what is wrong, and not for an error page.
 WORDS_MAX: Final = 200

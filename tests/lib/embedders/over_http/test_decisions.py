@@ -11,11 +11,17 @@ from warmindex.embedders import (
     MisconfiguredError,
     UnauthorizedError,
 )
-from warmindex.embedders.answers import Judgement, Verdict
-from warmindex.embedders.decisions import Action, decide, error_of, failure_kind, tries_of_half
-from warmindex.embedders.decode import Rows
-from warmindex.embedders.ledger import HOPELESS, Ledger
-from warmindex.embedders.retry import BUILD
+from warmindex.embedders.over_http.answers import Judgement, Verdict
+from warmindex.embedders.over_http.decisions import (
+    Action,
+    decide,
+    error_of,
+    failure_kind,
+    tries_of_half,
+)
+from warmindex.embedders.over_http.decode import Rows
+from warmindex.embedders.over_http.ledger import HOPELESS, Ledger
+from warmindex.embedders.over_http.retry import BUILD
 
 R, S, F, L = Action.RETRY, Action.SPLIT, Action.FAIL, Action.LEAVE
 

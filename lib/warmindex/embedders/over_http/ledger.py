@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from warmindex.embedders.answers import Judgement, Verdict
 from warmindex.embedders.base import FailureKind, FloatVector, TextFailure
-from warmindex.embedders.decisions import error_of, failure_kind
-from warmindex.embedders.decode import Rows
 from warmindex.embedders.errors import BadAnswerError, EmbedderError, MisconfiguredError
+from warmindex.embedders.over_http.answers import Judgement, Verdict
+from warmindex.embedders.over_http.decisions import error_of, failure_kind
+from warmindex.embedders.over_http.decode import Rows
 from warmindex.embedders.vectors import bad_rows
 
 # So many texts failed one by one and none succeeded: it is not the texts.
