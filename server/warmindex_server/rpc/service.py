@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from warmindex.errors import NotBuiltError, ShuttingDownError
+from warmindex.errors import ShuttingDownError
 from warmindex.index.search import SearchOptions
 from warmindex.v1 import index_service_pb2
 
