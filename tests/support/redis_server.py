@@ -60,6 +60,7 @@ class RedisServer:
             "dir": str(self.folder),
             "save": "",
             "appendonly": "yes",
+            "appendfsync": "always",
             "loglevel": "warning",
         }
         command = [server_program()]

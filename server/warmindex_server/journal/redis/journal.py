@@ -51,8 +51,11 @@ class RedisJournal:
         try:
             await check_server(self.link, self.keys.head)
             await self._state.settle()
-        except FAILURES as error:
-            raise self.link.start_error(error) from error
+        except BaseException as error:
+            await self.link.close()
+            if isinstance(error, FAILURES):
+                raise self.link.start_error(error) from error
+            raise
 
     async def snapshot(self) -> StoredSnapshot | None:
         """The snapshot that some server saved last."""

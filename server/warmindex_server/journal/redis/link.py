@@ -4,7 +4,7 @@
     redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST…]/NAME[/DB]
     redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST…]
 
-What stands behind a "?" goes to the client library (`ssl_ca_certs=…`, `socket_timeout=…`),
+What stands behind a "?" goes to the client library (`ssl_ca_certs=…`, `health_check_interval=…`),
 but for `sentinel_username` and `sentinel_password`. The client never sends a command twice by
 itself: whether an append may be repeated is decided where it is made.
 """
@@ -36,7 +36,7 @@ from warmindex_server.journal.base import JournalStartError
 from warmindex_server.journal.redis.scripts import Script
 
 # Longer than any script here takes, shorter than a publisher's patience.
-SOCKET_TIMEOUT_S: Final = 3.0
+CALL_S_MAX: Final = 3.0
 CONNECT_TIMEOUT_S: Final = 2.0
 DEFAULT_PORT: Final = 6379
 DEFAULT_SENTINEL_PORT: Final = 26379
@@ -56,8 +56,10 @@ class Link:
         self.clustered = isinstance(self.client, RedisCluster)
 
     async def call(self, *command: bytes | str | float) -> Any:
-        """One command. Raises one of FAILURES."""
-        return await self.client.execute_command(*command)
+        """One command. Raises one of FAILURES, TimeoutError after CALL_S_MAX."""
+        # Not by the client's socket_timeout: up to Python 3.11 that can swallow a cancellation.
+        async with asyncio.timeout(CALL_S_MAX):
+            return await self.client.execute_command(*command)
 
     async def run(self, script: Script, keys: list[str], *values: bytes | str | int) -> Any:
         """One script, sent once: its text goes along where Redis does not have it yet."""
@@ -158,7 +160,7 @@ def _make(
     host, port = settings.pop("host"), settings.pop("port", DEFAULT_PORT)
     tls = settings.pop("connection_class", None) is not None
     settings = {
-        "socket_timeout": SOCKET_TIMEOUT_S,
+        "socket_timeout": None,
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "socket_keepalive": True,
         "protocol": 2,

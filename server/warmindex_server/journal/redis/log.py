@@ -42,7 +42,7 @@ COUNT_MAX: Final = 1024
 COUNT_FIRST: Final = 64
 # Between attempts to reach Redis again; drawn anew each time, so that servers do not come
 # back all at once.
-RETRY_S_FIRST: Final = 0.05
+RETRY_S_FIRST: Final = 0.025
 RETRY_S_MAX: Final = 2.0
 # Own records kept for the reader to find: more than one append has.
 OWN_RECORDS_MAX: Final = 16384
@@ -115,21 +115,24 @@ class Log:
         """What comes behind a revision, for ever; Away and Back where Redis goes and comes."""
         state = self._state
         position: Position | None = None
-        wait_s = 0.0
+        failures = 0
         while True:
             try:
-                if position is None or wait_s:
-                    position = await self._resume(position or await self._position(after), wait_s)
+                if position is None or failures:
+                    position = await self._resume(position or await self._position(after), failures)
                 entries = await self._next(position)
             except (*FAILURES, JournalStartError) as error:
-                if not wait_s:
+                # A connection that was cut is not yet an outage; one that stands still is.
+                failures += 2 if isinstance(error, TimeoutError) else 1
+                if failures > 1 and not state.away:
                     state.away = True
                     yield Away(reason(error))
-                wait_s = min(RETRY_S_MAX, wait_s * 2 or RETRY_S_FIRST)
-                await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+                wait_s = min(RETRY_S_MAX, RETRY_S_FIRST * 2 ** min(failures, 10))
+                await asyncio.sleep(wait_s * random.uniform(0.1, 1.0))  # noqa: S311 - jitter
                 continue
-            if wait_s:
-                wait_s, state.away = 0.0, False
+            failures = 0
+            if state.away:
+                state.away = False
                 yield Back()
             try:
                 batch, position = self._batch(position, entries)
@@ -139,10 +142,10 @@ class Log:
             if batch:
                 yield batch
 
-    async def _resume(self, position: Position, was_away: float) -> Position:
+    async def _resume(self, position: Position, failures: int) -> Position:
         """Before a reader goes on: look whether this is still the same Redis, and a fit one."""
         self._end = Position(0)
-        if was_away:
+        if failures:
             await check_server(self._link, self._state.keys.head)
         await self._state.check(position)
         return position
