@@ -11,6 +11,7 @@ from warmindex import logs
 from warmindex.errors import WarmindexError
 
 from warmindex_server.app import Server, split_address
+from warmindex_server.memory import keep_freed_memory
 from warmindex_server.settings import Settings, parse
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ def main() -> None:
     """Run the server; exit code 0 after a signal, 1 where it could not start."""
     settings = parse()
     logs.configure(settings.log_format, settings.log_level)
+    keep_freed_memory()
     try:
         asyncio.run(serve(settings))
     except (OSError, WarmindexError) as error:
