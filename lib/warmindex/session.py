@@ -96,7 +96,8 @@ class Session:
         self._total = 0
         self._model_id = ""
         self._identity_at_s = float("-inf")
-        self._problem = "the vectors are not ready yet" if embedder else "there is no embedder"
+        self._build_problem = ""
+        self._query_problem = ""
         self._building: asyncio.Task[None] | None = None
         self.update(tools)
 
@@ -132,7 +133,7 @@ class Session:
                 await asyncio.wait_for(asyncio.shield(self._first_build), timeout_s)
             if building.cancelled():
                 return False
-        return not self.degraded
+        return not self._build_problem
 
     @property
     def progress(self) -> Progress:
@@ -142,7 +143,7 @@ class Session:
     @property
     def degraded(self) -> str:
         """Why some or all tools are found by words alone; "" where none is."""
-        return self._problem
+        return self._build_problem or self._query_problem
 
     @property
     def counts(self) -> Counts:
@@ -161,8 +162,12 @@ class Session:
         loop = asyncio.get_running_loop()
         self._first_build: asyncio.Future[None] = loop.create_future()
         if self._builder is None:
+            self._build_problem = "there is no embedder: tools are found by words alone"
             self._first_build.set_result(None)
             return
+        missing = len(self._missing())
+        if missing:
+            self._build_problem = f"the vectors of {missing} texts are not ready yet"
         self._building = loop.create_task(self._build_until_whole(self._builder))
 
     async def _build_until_whole(self, builder: Builder) -> None:
@@ -179,7 +184,7 @@ class Session:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
         except Exception:  # noqa: BLE001 - a session must survive a bug in its build
-            self._problem = "the vectors could not be built; the log says why"
+            self._build_problem = "the vectors could not be built; the log says why"
             _log.exception("a build failed")
         finally:
             if not self._first_build.done():
@@ -203,10 +208,10 @@ class Session:
         self._model_id = built.model_id
         self._identity_at_s = asyncio.get_running_loop().time()
         self._tools.put_vectors(built.vectors)
-        self._problem = ""
+        self._build_problem = ""
         if built.failures:
             first = next(iter(built.failures.values()))
-            self._problem = (
+            self._build_problem = (
                 f"{len(built.failures)} texts have no vector; the first: {first.message}"
             )
             for problem in built.problems:
@@ -244,10 +249,12 @@ class Session:
         try:
             if not await self._same_model():
                 return None
-            return await self._embedder.embed_query(text, adapter_id=self._adapter_id)
+            vector = await self._embedder.embed_query(text, adapter_id=self._adapter_id)
         except EmbedderError as error:
-            self._problem = f"searching by words alone: {error.message}"
+            self._query_problem = f"searching by words alone: {error.message}"
             return None
+        self._query_problem = ""
+        return vector
 
     async def _same_model(self) -> bool:
         """Whether the backend still is the model that the vectors are of; read now and then."""
@@ -258,7 +265,6 @@ class Session:
         self._identity_at_s = now
         if model_id == self._model_id:
             return True
-        self._problem = "the model has changed: the vectors are being built anew"
         self._tools.drop_vectors()
         self._restart()
         return False

@@ -39,6 +39,8 @@ WAIT_S: Final = 5.0
 ASK_AGAIN_S: Final = 0.02
 # Past this a builder no longer waits for others and computes by itself.
 PATIENCE_S: Final = 60.0
+# A backend that could not even say who it is gets no more than this for a share.
+AWAY_S: Final = 3.0
 # Rows of one event; 1024 rows of 384 are 1.5 MiB, half of what an event may be.
 EVENT_ROWS_MAX: Final = 1024
 
@@ -60,6 +62,7 @@ class Run:
         self._items = items
         self._progress = progress
         self._publish = publish
+        self._identified = publish
         self._partition = builder.partition(built.model_id)
         self._client = builder.client if built.model_id else None
         # Texts of like length go together: a batch is as slow as its longest.
@@ -106,8 +109,9 @@ class Run:
         waiting = self._pending.issuperset(asked)
         if waiting:
             await asyncio.sleep(ASK_AGAIN_S)
+        left_s = max(0.0, self._patience_ends - self._loop.time())
         try:
-            answer = await self._ask(claimant_id, asked, WAIT_S if waiting else 0.0)
+            answer = await self._ask(claimant_id, asked, min(WAIT_S, left_s) if waiting else 0.0)
         except WarmindexError as error:
             self._lose_index("ask the index", error)
             return open_hashes[:SHARE_TEXTS]
@@ -178,7 +182,9 @@ class Run:
     async def _embed(self, claimant_id: str, share: Sequence[bytes]) -> None:
         try:
             embedded = await self._builder.embedder.embed_documents(
-                [self._items[each].text for each in share], adapter_id=self._builder.adapter_id
+                [self._items[each].text for each in share],
+                adapter_id=self._builder.adapter_id,
+                deadline=None if self._identified else self._loop.time() + AWAY_S,
             )
         except EmbedderError as error:
             self._built.problems.append(f"could not embed: {error.message}")
