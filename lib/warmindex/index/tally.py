@@ -103,18 +103,20 @@ class Tally:
             for word in term.instead:
                 self._add(Term(word), weight, in_names_only)
         elif not term.whole:
-            guess = [] if in_names_only else self._corrected(term.word)
-            self._count(guess, weight * GUESS_WEIGHT, is_part=True)
+            guess, found = ("", []) if in_names_only else self._corrected(term.word)
+            if not found or not self._is_repeated(guess, found):
+                self._count(found, weight * GUESS_WEIGHT, is_part=True)
 
-    def _corrected(self, word: str) -> _Found:
+    def _corrected(self, word: str) -> tuple[str, _Found]:
         """Ask for the most frequent word that this one may have been meant to be."""
-        if not self._corrections_left:
-            return []
-        found: _Found = []
-        self._corrections_left -= 1
-        for candidate in candidates(word, self._vocabulary):
-            found = max(found, self._ask(f'"{candidate}"'), key=len)
-        return found
+        best_guess: tuple[str, _Found] = ("", [])
+        if self._corrections_left:
+            self._corrections_left -= 1
+            for candidate in candidates(word, self._vocabulary):
+                found = self._ask(f'"{candidate}"')
+                if len(found) > len(best_guess[1]):
+                    best_guess = (candidate, found)
+        return best_guess
 
     def _count(self, found: _Found, weight: float, *, is_part: bool) -> None:
         """Add one term's findings. `is_part`: it is missed where it is not found."""
