@@ -131,7 +131,7 @@ class Catalogue:
 
         Where the model is another, all that was held under the last one goes.
         """
-        if not built.model_id or not built.history_id:
+        if not built.model_id or built.counts.index_errors:
             return 0
         listed = set(built.vectors)
         evicted = 0
@@ -142,7 +142,7 @@ class Catalogue:
         evicted += await self._evict(built.model_id, sorted(gone))
         self._model_id = built.model_id
         self._held = listed
-        self._history_id = built.history_id
+        self._history_id = built.history_id or (await self._client.server_info()).history_id
         if not self._reported:
             evicted += await self._report(built)
             self._reported = True
