@@ -117,6 +117,7 @@ class Embedder(Protocol):
     ) -> FloatVector:
         """The vector of a question, float32 (d,). It is never published.
 
+        Somebody waits for it: without a deadline an embedder may set one of its own.
         Raises TextRefusedError where this text has none.
         """
         ...
