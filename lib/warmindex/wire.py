@@ -39,9 +39,6 @@ _TYPES: Final = {int(each): each for each in EventType}
 _TIERS: Final = {int(each): each for each in Tier}
 _CAUSES: Final = {int(each): each for each in Cause}
 _LITTLE_ENDIAN_FLOAT: Final = np.dtype("<f4")
-# An event without documents cannot be longer than its vectors and this much beside them:
-# 4096 hashes of 64 bytes, and strings at their limits.
-_BYTES_BESIDE_VECTORS: Final = 300 * limits.KIB
 # What one message of a stream of events should be: large enough to make the call around it
 # cheap, small enough to be taken in a few steps.
 BATCH_BYTES: Final = limits.MIB
@@ -57,10 +54,9 @@ def event_from_wire(message: pb.CacheEvent) -> CacheEvent:
             field="event.type",
             reason=Reason.VALUE_UNKNOWN,
         )
-    values_bytes = 0
+    _check_size(message)
     embeddings = None
     if message.HasField("embeddings"):
-        values_bytes = len(message.embeddings.values)
         if event_type is EventType.EMBEDDED:
             embeddings = rows_from_wire(
                 message.embeddings, len(message.content_hashes), "event.embeddings"
@@ -74,8 +70,6 @@ def event_from_wire(message: pb.CacheEvent) -> CacheEvent:
     documents: list[Document] | tuple[()] = ()
     if message.documents:
         documents = [Document(each.name, each.description) for each in message.documents]
-    if documents or values_bytes > limits.EVENT_BYTES_MAX - _BYTES_BESIDE_VECTORS:
-        _check_size(message)
     tier = _TIERS.get(message.tier)
     if tier is None:
         if event_type is not EventType.ALL_CLEARED:

@@ -41,7 +41,8 @@ async def publish_event(
     with heard.during([(event.tenant_id, event.replica_id)]):
         applied = await store.publish(event)
     if applied.outcome is Outcome.REFUSED:
-        raise InvalidError(applied.error, field="event.embeddings", reason=applied.reason)
+        field = "event.embeddings.dimensions"
+        raise InvalidError(applied.error, field=field, reason=applied.reason)
     return pb.PublishEventResponse(result=result_to_wire(applied), history_id=store.history_id)
 
 
