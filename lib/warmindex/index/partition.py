@@ -14,9 +14,11 @@ tells how many entries are alive without looking at them.
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from warmindex.event import EMPTY_DOCUMENT, Document
+from warmindex.index.holders import each_bit
 from warmindex.index.tokencounts import TokenCounts
 from warmindex.index.vectors import VectorStore
 from warmindex.index.versions import Versions
@@ -119,7 +121,7 @@ class Partition:
 
     def remove(self, hashes: Sequence[bytes], bits: int, live: int) -> dict[int, Sequence[bytes]]:
         """Take a holder's bits off every hash; for each bit, the hashes that had it."""
-        removed: dict[int, Sequence[bytes]] = {}
+        parts: dict[int, list[Sequence[bytes]]] = {}
         for present, group in self._groups(hashes):
             gone = present & bits & live
             if not gone:
@@ -128,10 +130,9 @@ class Partition:
             if not after:
                 self._forget_payload(group)
             self._move(group, present, after)
-            while gone:
-                bit = gone & -gone
-                removed[bit] = [*removed[bit], *group] if bit in removed else group
-                gone ^= bit
+            for bit in each_bit(gone):
+                parts.setdefault(bit, []).append(group)
+        removed = {bit: _joined(groups) for bit, groups in parts.items()}
         for bit, group in removed.items():
             left = self.holds[bit] - len(group)
             if left:
@@ -305,7 +306,7 @@ class Partition:
         if count == 1:
             self.entries[group[0]] = after
         else:
-            self.entries.update(dict.fromkeys(group, after))
+            self.entries.update(zip(group, repeat(after)))
         self.hash_bytes = len(group[0])
 
     def _image(self) -> Image | None:
@@ -324,3 +325,7 @@ class Partition:
                 if self.documents.pop(content_hash, None) is not None and self._words is not None:
                     self._words.discard(content_hash)
         self.tokens.discard(group)
+
+
+def _joined(groups: list[Sequence[bytes]]) -> Sequence[bytes]:
+    return groups[0] if len(groups) == 1 else list(chain.from_iterable(groups))
