@@ -1,4 +1,4 @@
-"""A real server in this process, on a free port, and what tests say to it."""
+"""A real server in this process by its parts, events for it, and what its errors say."""
 
 from __future__ import annotations
 
@@ -7,62 +7,35 @@ from contextlib import asynccontextmanager
 
 import grpc
 import numpy as np
+from support.server import LARGE_MESSAGES, fault, running
 from warmindex.v1 import event_pb2, index_service_pb2_grpc
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex_server.app import Server
-from warmindex_server.settings import Settings
-
-# The default client, but for the answers that a test asks to be large.
-CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 16 * 2**20),)
 
 
 @asynccontextmanager
 async def serving(journal: str = "memory", *, grace_s: float = 5.0) -> AsyncIterator[Server]:
     """A server that has started; it drains at the end."""
-    server = Server(
-        Settings(listen="127.0.0.1:0", http_listen="127.0.0.1:0", journal=journal, grace_s=grace_s)
-    )
-    try:
-        await server.start()
-        yield server
-    finally:
-        await server.stop()
+    async with running(journal=journal, grace_s=grace_s) as here:
+        yield here.server
 
 
 @asynccontextmanager
 async def stub_of(server: Server) -> AsyncIterator[index_service_pb2_grpc.IndexServiceStub]:
     """A client of its own connection."""
-    async with grpc.aio.insecure_channel(
-        f"127.0.0.1:{server.port}", options=CHANNEL_OPTIONS
-    ) as channel:
+    address = f"127.0.0.1:{server.port}"
+    async with grpc.aio.insecure_channel(address, LARGE_MESSAGES) as channel:
         yield index_service_pb2_grpc.IndexServiceStub(channel)
 
 
 def reason_of(error: grpc.aio.AioRpcError) -> str:
-    """The reason in a status of the service; "" where it has none."""
-    from google.rpc import error_details_pb2
-    from grpc_status import rpc_status
-
-    status = rpc_status.from_call(error)  # type: ignore[arg-type]
-    for detail in status.details if status else ():
-        info = error_details_pb2.ErrorInfo()
-        if detail.Unpack(info):
-            assert info.domain == "warmindex.v1"
-            return info.reason.removeprefix("ERROR_REASON_")
-    return ""
+    """The reason in a status of the service, without its prefix; "" where it has none."""
+    return fault(error).reason.removeprefix("ERROR_REASON_")
 
 
 def field_of(error: grpc.aio.AioRpcError) -> str:
     """The field at fault in a status of the service; "" where it names none."""
-    from google.rpc import error_details_pb2
-    from grpc_status import rpc_status
-
-    status = rpc_status.from_call(error)  # type: ignore[arg-type]
-    for detail in status.details if status else ():
-        request = error_details_pb2.BadRequest()
-        if detail.Unpack(request):
-            return request.field_violations[0].field
-    return ""
+    return fault(error).field
 
 
 def text_key(number: int) -> bytes:
