@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Self
 from warmindex import limits
 from warmindex.build import Builder, Built, Counts, Item
 from warmindex.client import IndexClient
-from warmindex.embedders import Embedder, EmbedderError
+from warmindex.embedders import Embedder, EmbedderError, IdentityUnavailableError
 from warmindex.event import FloatMatrix
 from warmindex.session_tools import SessionTools
 from warmindex.tools import Tool, by_hash, tools_of
@@ -35,6 +35,8 @@ REPLICA_DEFAULT: Final = "gateway"
 # A finished build with retryable failures is tried again, with growing pauses.
 RETRY_S_FIRST: Final = 1.0
 RETRY_S_MAX: Final = 60.0
+# A search box waits no longer for the query's vector; words answer then.
+QUERY_S_MAX: Final = 2.0
 # How old the identity that a query is embedded under may be.
 IDENTITY_S_MAX: Final = 30.0
 
@@ -249,7 +251,11 @@ class Session:
         try:
             if not await self._same_model():
                 return None
-            vector = await self._embedder.embed_query(text, adapter_id=self._adapter_id)
+            vector = await self._embedder.embed_query(
+                text,
+                adapter_id=self._adapter_id,
+                deadline=asyncio.get_running_loop().time() + QUERY_S_MAX,
+            )
         except EmbedderError as error:
             self._query_problem = f"searching by words alone: {error.message}"
             return None
@@ -261,7 +267,11 @@ class Session:
         now = asyncio.get_running_loop().time()
         if self._builder is None or now - self._identity_at_s < IDENTITY_S_MAX:
             return True
-        model_id = await self._builder.current_model_id()
+        try:
+            model_id = await self._builder.current_model_id()
+        except IdentityUnavailableError:
+            # The last one that was read still finds; it is read again at the next query.
+            return True
         self._identity_at_s = now
         if model_id == self._model_id:
             return True

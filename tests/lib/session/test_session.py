@@ -225,6 +225,17 @@ async def test_backend_away_for_queries_only(open_session: Open, backend: Embedd
     assert session.degraded == ""
 
 
+async def test_an_identity_that_cannot_be_read_beside_a_query_still_finds(
+    open_session: Open, backend: EmbeddingServer
+):
+    """The last identity that was read is good for finding."""
+    session = open_session(TOOLS)
+    assert await session.ready()
+    session._identity_at_s = float("-inf")  # half a minute has passed
+    backend.settings.fault_replies = [{"path": "/info", "status": 500, "times": 99}]
+    assert (await session.find("warmer room"))[0].tool.name == "set_thermostat"
+
+
 async def test_both_away(open_session: Open, backend: EmbeddingServer):
     """With neither, words answer."""
     backend.settings.fault_replies = [{"path": "", "status": 503, "times": 10_000}]
