@@ -14,18 +14,21 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A block is near this size: large enough that the call around a product costs little
-# beside it (2,048 rows of 384 come within 6 % of one product over 100 thousand), small
-# enough that a half-filled one is no loss.
-BLOCK_BYTES: Final = 4 * 2**20
+# A block is near this size. A product of a large block goes to all cores and waits for each,
+# so there should be few of them: 100 thousand rows of 384 are four blocks.
+BLOCK_BYTES: Final = 64 * 2**20
 
 # A block has at least this many rows, however wide they are.
 BLOCK_ROWS_MIN: Final = 16
 
 # The last block grows by this share of itself, and by this many rows at least: growing
-# copies that one block, and what it grows by may stay unused.
+# copies the block, and what it grows by may stay unused.
 GROW_SHARE: Final = 1 / 8
 GROW_ROWS_MIN: Final = 4
+
+# A block that is larger than this is made at its full size, so a growing store never copies
+# more than this at a time. The system gives it memory page by page, as rows are written.
+GROWN_BYTES_MAX: Final = 4 * 2**20
 
 # Rows whose squared length lies in here can be multiplied in float32: with a query of
 # length 1 nothing overflows, and what is lost to underflow is below 1e-7 of the result.
@@ -65,8 +68,11 @@ class Block:
 
     @property
     def memory_bytes(self) -> int:
-        """Count what the arrays and the free list occupy."""
-        return self.rows.nbytes + self._inverse.nbytes + self.free.__sizeof__()
+        """Count what the arrays and the free list occupy; of a large one, what was written."""
+        rows = len(self.rows)
+        if self.rows.nbytes > GROWN_BYTES_MAX:
+            rows = self.used
+        return rows * 4 * (self.rows.shape[1] + 1) + self.free.__sizeof__()
 
     def append(self, rows: NDArray[np.float32]) -> int:
         """Store as many of `rows` as fit after the used places; say how many."""
@@ -137,9 +143,10 @@ class Block:
         if capacity <= len(self.rows):
             return
         room = max(capacity, int(len(self.rows) * (1 + GROW_SHARE)), len(self.rows) + GROW_ROWS_MIN)
-        room = min(room, self._rows_max)
+        if room > self._rows_max or room * 4 * self.rows.shape[1] > GROWN_BYTES_MAX:
+            room = self._rows_max
         rows = np.empty((room, self.rows.shape[1]), dtype=np.float32)
-        inverse = np.zeros(room, dtype=np.float32)
+        inverse = np.empty(room, dtype=np.float32)
         rows[: len(self.rows)] = self.rows
         inverse[: len(self.rows)] = self._inverse
         self._hold(rows, inverse)

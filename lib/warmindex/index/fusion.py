@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from warmindex.index.blocks import NO_ROW
 from warmindex.index.tally import best
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from numpy.typing import NDArray
 
     from warmindex.index.vectors import VectorStore
@@ -39,6 +40,38 @@ AVERAGE_DECIMALS: Final = 4
 # neither near nor far. It is taken to be this far from the average to the nearest, times its
 # share of words.
 NEARNESS_UNKNOWN: Final = 0.75
+
+
+class Pool(NamedTuple):
+    """The entries that count and have a vector.
+
+    slots: (n,), ascending. cosines: (n,) float32, off by COSINE_ERROR_MAX at the most.
+    """
+
+    slots: NDArray[np.intp]
+    cosines: NDArray[np.float32]
+
+
+def pool_of(
+    vectors: VectorStore,
+    query: NDArray[np.float32],
+    allowed: Collection[bytes] | None,
+    alive: Callable[[bytes], bool] | None,
+) -> Pool:
+    """Take the entries that are allowed and alive, and their approximate cosines."""
+    if allowed is None and alive is None:
+        slots = vectors.live_slots()
+        cosines = vectors.similarities(query)
+        return Pool(slots, cosines if len(slots) == len(cosines) else cosines[slots])
+    if allowed is None:
+        slots = vectors.live_slots()
+    else:
+        slots = np.unique(vectors.slots(allowed))
+        slots = slots[slots >= 0]
+    if alive is not None:
+        keys = map(vectors.key_at, slots.tolist())
+        slots = slots[np.fromiter(map(alive, keys), np.bool_, len(slots))]
+    return Pool(slots, vectors.similarities_at(query, slots))
 
 
 class Scale(NamedTuple):
@@ -64,12 +97,6 @@ class Scale(NamedTuple):
         """Give the score of an entry without a vector."""
         return self.score(self.average + NEARNESS_UNKNOWN * share * self.spread, share)
 
-    def parts(self, cosines: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Give the meaning arm's part of every slot's score, NO_ROW where it has none."""
-        parts = (cosines - np.float32(self.floor)) * np.float32(self.meaning_weight)
-        parts[cosines < self.cosine_min - COSINE_ERROR_MAX] = NO_ROW
-        return parts
-
 
 def alone(max_distance: float) -> Scale:
     """Scale for meaning alone: the cosine itself, where none is negative."""
@@ -81,17 +108,15 @@ def alone(max_distance: float) -> Scale:
 def fused(
     vectors: VectorStore,
     query: NDArray[np.float32],
-    cosines: NDArray[np.float32],
+    pool: Pool,
     max_distance: float,
     words_weight: float,
 ) -> Scale:
-    """Scale for both arms, from the approximate cosines of the entries that count.
-
-    cosines: (slots,) float32, NO_ROW where there is none, at least one that is not.
-    """
-    nearest = float(vectors.cosines(query, best(cosines, 1, COSINE_ERROR_MAX)).max())
-    counted = cosines[cosines > NO_ROW]
-    average = min(round(float(counted.mean(dtype=np.float64)), AVERAGE_DECIMALS), nearest)
+    """Scale for both arms, from the entries that count, at least one."""
+    at_front = pool.slots[best(pool.cosines, 1, COSINE_ERROR_MAX)]
+    nearest = float(vectors.cosines(query, at_front).max())
+    mean = float(pool.cosines.mean(dtype=np.float64))
+    average = min(round(mean, AVERAGE_DECIMALS), nearest)
     spread = max(nearest - average, SPREAD_SHARE_MIN * (1.0 - average), COSINE_ERROR_MAX)
     cosine_min = 1.0 - max_distance
     floor = min(0.0, cosine_min)

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from warmindex.index.blocks import NO_ROW
-from warmindex.index.fusion import COSINE_ERROR_MAX, Scale, alone, fused
+from warmindex.index.fusion import COSINE_ERROR_MAX, Pool, Scale, alone, fused, pool_of
 from warmindex.index.tally import best
 
 if TYPE_CHECKING:
@@ -99,14 +98,14 @@ def search(
         lexical = _lexical(words, query_text, keywords, allowed, alive)
     if vectors is None or query is None:
         return _by_words(lexical, limit)
-    cosines = _cosines(vectors, query, allowed, alive)
-    if not (cosines > NO_ROW).any():
+    pool = pool_of(vectors, query, allowed, alive)
+    if not len(pool.slots):
         return _by_words(lexical, limit)
     if both:
-        scale = fused(vectors, query, cosines, max_distance, options.words_weight)
+        scale = fused(vectors, query, pool, max_distance, options.words_weight)
     else:
         scale = alone(max_distance)
-    hits = _with_vectors(vectors, query, cosines, scale, lexical, limit)
+    hits = _with_vectors(_Ranked(vectors, query, scale, lexical), pool, limit)
     hits += _without_vectors(vectors, scale, lexical)
     return _best_first(hits, limit)
 
@@ -141,59 +140,12 @@ def _lexical(
     return Lexical(found, max(found.values(), default=0.0))
 
 
-def _cosines(
-    vectors: VectorStore,
-    query: NDArray[np.float32],
-    allowed: Collection[bytes] | None,
-    alive: Callable[[bytes], bool] | None,
-) -> NDArray[np.float32]:
-    """Give the approximate cosine of every slot, NO_ROW for those that do not count."""
-    if allowed is None:
-        cosines = vectors.similarities(query)
-    else:
-        slots = vectors.slots(dict.fromkeys(allowed))
-        slots = slots[slots >= 0]
-        cosines = np.full(vectors.slot_count, NO_ROW, dtype=np.float32)
-        cosines[slots] = vectors.similarities_at(query, slots)
-    if alive is not None:
-        for slot in np.flatnonzero(cosines > NO_ROW).tolist():
-            if not alive(vectors.key_at(slot)):
-                cosines[slot] = NO_ROW
-    return cosines
-
-
 def _by_words(lexical: Lexical, limit: int) -> list[Hit]:
     hits = [
         Hit(key, _rounded(lexical.share(key)), None, _rounded(score))
         for key, score in lexical.scores.items()
     ]
     return _best_first(hits, limit)
-
-
-def _with_vectors(
-    vectors: VectorStore,
-    query: NDArray[np.float32],
-    cosines: NDArray[np.float32],
-    scale: Scale,
-    lexical: Lexical,
-    limit: int,
-) -> list[Hit]:
-    """Rank the entries that have a vector; more than `limit` where the last ones tie."""
-    scores = scale.parts(cosines)
-    slots = vectors.slots(lexical.scores)
-    shares = np.fromiter(map(lexical.share, lexical.scores), np.float32, len(slots))
-    shares, slots = shares[slots >= 0], slots[slots >= 0]
-    # One that is too far for the meaning arm keeps its part of the words.
-    scores[slots] = np.maximum(scores[slots], 0.0) + scale.words_weight * shares
-    ranked = _Ranked(vectors, query, scale, lexical)
-    count = limit
-    while True:
-        chosen = best(scores, count, COSINE_ERROR_MAX * scale.meaning_weight)
-        chosen = chosen[scores[chosen] > NO_ROW]
-        hits = ranked.hits(chosen)
-        if len(hits) >= limit or len(chosen) < count:
-            return hits
-        count *= 4  # some were a hair beyond max_distance
 
 
 class _Ranked(NamedTuple):
@@ -223,6 +175,35 @@ class _Ranked(NamedTuple):
                 )
             )
         return hits
+
+
+def _with_vectors(ranked: _Ranked, pool: Pool, limit: int) -> list[Hit]:
+    """Rank the entries that have a vector; more than `limit` where the last ones tie."""
+    slots, scores = _candidates(ranked, pool)
+    slack = COSINE_ERROR_MAX * ranked.scale.meaning_weight
+    count = limit
+    while True:
+        chosen = best(scores, count, slack)
+        hits = ranked.hits(slots[chosen])
+        if len(hits) >= limit or len(chosen) < count:
+            return hits
+        count *= 4  # some were a hair beyond max_distance
+
+
+def _candidates(ranked: _Ranked, pool: Pool) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Give the slots that either arm may rank, with their approximate scores."""
+    scale, lexical = ranked.scale, ranked.lexical
+    is_near = pool.cosines >= scale.cosine_min - COSINE_ERROR_MAX
+    scores = np.where(is_near, scale.meaning_weight * (pool.cosines - scale.floor), 0.0)
+    slots = ranked.vectors.slots(lexical.scores)
+    shares = np.fromiter(map(lexical.share, lexical.scores), np.float64, len(slots))
+    # What the words arm found is in the pool wherever it has a vector.
+    places = np.searchsorted(pool.slots, slots[slots >= 0])
+    scores[places] += scale.words_weight * shares[slots >= 0]
+    is_near[places] = True
+    if is_near.all():
+        return pool.slots, scores
+    return pool.slots[is_near], scores[is_near]
 
 
 def _without_vectors(vectors: VectorStore, scale: Scale, lexical: Lexical) -> list[Hit]:

@@ -163,5 +163,6 @@ def best(scores: NDArray[np.floating[Any]], count: int, slack: float = 0.0) -> N
     """Give the positions of the `count` highest scores, and of all within `slack` of the last."""
     if len(scores) <= count:
         return np.arange(len(scores))
-    least = np.partition(scores, len(scores) - count)[len(scores) - count]
+    last = len(scores) - count
+    least = scores.max() if count == 1 else np.partition(scores, last)[last]
     return np.flatnonzero(scores >= least - slack)

@@ -2,10 +2,10 @@
 
 How the rows lie
     A row's *slot* is its number. Slots are grouped in blocks of a power of two, near
-    BLOCK_BYTES, so a growing store never copies what it has: only the last block grows,
+    BLOCK_BYTES, so a growing store never copies what it has: only a small last block does,
     an eighth at a time. A partition of five vectors holds a few rows, one of a million
-    wastes less than a block. Freed slots are filled before a block grows, and a block
-    without a live row gives its memory back.
+    wastes a page. Freed slots are filled before a block grows, and a block without a live
+    row gives its memory back.
 
 How it is searched
     One matrix-vector product a block gives approximate cosines for every slot, times the
@@ -15,6 +15,7 @@ How it is searched
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from warmindex.index.blocks import NO_ROW, Block, cosines, rows_in_block, unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,8 +37,8 @@ TAKE_BYTES_MAX: Final = 2**20
 
 # OpenBLAS computes a product of at most this many numbers in the calling thread. More go to
 # all cores and wait for each, which costs 8 to 16 ms as soon as another program has one of
-# them; so a small partition is multiplied piece by piece. Of a large one the memory is the
-# limit, and a second core is worth the wait.
+# them; so a partition of up to 32 MiB is multiplied piece by piece, in 3 ms at the most. Of
+# a larger one the memory is the limit, and a second core is worth the wait.
 PRODUCT_NUMBERS_MAX: Final = 2**18
 ONE_THREAD_NUMBERS_MAX: Final = 2**23
 
@@ -148,15 +149,14 @@ class VectorStore:
             slots = [slot for slot in maybe if slot is not None]
         return found, self._pieces(slots if rows_max is None else slots[:rows_max])
 
-    def slots(self, keys: Iterable[bytes]) -> NDArray[np.intp]:
+    def slots(self, keys: Collection[bytes]) -> NDArray[np.intp]:
         """Give the slot of each key, -1 where it has no row."""
-        get = self._slots.get
-        return np.array([get(key, -1) for key in keys], dtype=np.intp)
+        return np.fromiter(map(self._slots.get, keys, repeat(-1)), np.intp, len(keys))
 
-    @property
-    def slot_count(self) -> int:
-        """Count the slots, free ones among them."""
-        return len(self._keys)
+    def live_slots(self) -> NDArray[np.intp]:
+        """Give the slots that have a row, ascending."""
+        slots = np.arange(len(self._keys))
+        return np.delete(slots, self._free_slots()) if self._open else slots
 
     def key_at(self, slot: int) -> bytes:
         """Give the key of a live slot."""
