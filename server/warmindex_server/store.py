@@ -12,11 +12,11 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
-from warmindex.errors import RevisionNotReachedError
+from warmindex.errors import RevisionNotReachedError, ShuttingDownError
 from warmindex.index import Index, is_large
 from warmindex.index.snapshot import Snapshot
 
@@ -201,20 +201,36 @@ class Store:
     async def wait_for_revision(self, revision: int, timeout_s: float) -> None:
         """Return once `revision` is applied here.
 
-        Raises RevisionNotReachedError where that takes longer than `timeout_s`.
+        Raises RevisionNotReachedError where that takes longer than `timeout_s`, and
+        ShuttingDownError where the server goes away meanwhile.
         """
         if revision <= self.revision:
             return
         waiter = asyncio.get_running_loop().create_future()
-        heappush(self._waiting, (revision, next(self._ticket), waiter))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(waiter, timeout_s)
-            return
-        raise RevisionNotReachedError(
-            f"min_revision is {revision}, this server has reached {self.revision}: ask again, "
-            "or ask the server that acknowledged it",
-            field="min_revision",
-        )
+        place = (revision, next(self._ticket), waiter)
+        heappush(self._waiting, place)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        except TimeoutError:
+            raise RevisionNotReachedError(
+                f"min_revision is {revision}, this server has reached {self.revision}: ask "
+                "again, or ask the server that acknowledged it",
+                field="min_revision",
+            ) from None
+        finally:
+            # One that is never reached would else stay for ever.
+            if place in self._waiting:
+                self._waiting.remove(place)
+                heapify(self._waiting)
+
+    def stop_waiting(self) -> None:
+        """The server goes away: nobody waits for a revision any longer."""
+        for _, _, waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(
+                    ShuttingDownError("the server is going away: ask another one, or again")
+                )
 
     async def close(self) -> None:
         """Stop what runs in the background, and close the journal."""

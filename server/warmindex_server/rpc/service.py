@@ -67,6 +67,7 @@ class IndexService:
         """End what waits: streams for their client, calls for a claim, watches for a change."""
         self._closing = True
         self._claims.close()
+        self._store.stop_waiting()
         self._watches.close()
         for task in self._streams:
             task.cancel()

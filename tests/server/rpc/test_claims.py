@@ -1,29 +1,16 @@
-"""Claims over the wire: who computes what, who waits, and what ends a claim."""
+"""Claims over the wire: who computes what, and what ends a claim."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import grpc
 import pytest
-from google.protobuf.duration_pb2 import Duration
-from support.serving import (
-    embedded,
-    field_of,
-    reason_of,
-    rows,
-    serving,
-    state_names,
-    stub_of,
-    text_key,
-)
-from warmindex.v1 import event_pb2, index_service_pb2_grpc
+from support.claiming import M, Stub, ask, publish, release, states
+from support.serving import embedded, field_of, reason_of, rows, serving, state_names, stub_of
+from warmindex.v1 import event_pb2
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex_server.app import Server
-
-Stub = index_service_pb2_grpc.IndexServiceStub
-M = event_pb2.PartitionKey(model_id="m")
 
 
 @pytest.fixture
@@ -36,53 +23,6 @@ async def server() -> AsyncIterator[Server]:
 async def stub(server: Server) -> AsyncIterator[Stub]:
     async with stub_of(server) as stub:
         yield stub
-
-
-def seconds(value: float) -> Duration:
-    duration = Duration()
-    duration.FromMicroseconds(round(value * 1e6))
-    return duration
-
-
-def ask(
-    numbers: Sequence[int],
-    claimant_id: str = "",
-    *,
-    ttl_s: float | None = None,
-    wait_s: float | None = None,
-    **fields: object,
-) -> pb.GetEmbeddingsRequest:
-    return pb.GetEmbeddingsRequest(
-        content_hashes=[text_key(number) for number in numbers],
-        claimant_id=claimant_id,
-        claim_ttl=None if ttl_s is None else seconds(ttl_s),
-        wait=None if wait_s is None else seconds(wait_s),
-        **{"partition": M, **fields},  # type: ignore[arg-type]
-    )
-
-
-async def states(stub: Stub, *args: object, **kwargs: object) -> list[str]:
-    return state_names(await stub.GetEmbeddings(ask(*args, **kwargs)))  # type: ignore[arg-type]
-
-
-async def publish(stub: Stub, event: event_pb2.CacheEvent) -> pb.EventResult:
-    return (await stub.PublishEvent(pb.PublishEventRequest(event=event))).result
-
-
-async def release(stub: Stub, numbers: Sequence[int], claimant_id: str) -> int:
-    request = pb.ReleaseClaimsRequest(
-        partition=M,
-        claimant_id=claimant_id,
-        content_hashes=[text_key(number) for number in numbers],
-    )
-    return (await stub.ReleaseClaims(request)).released
-
-
-async def waiting(server: Server, calls: int) -> None:
-    """Until so many calls stand in line for a key that another one computes."""
-    waiters = server._service._claims._waiters  # type: ignore[union-attr]
-    while sum(map(len, waiters._standing.values())) != calls:  # noqa: ASYNC110 - nobody tells
-        await asyncio.sleep(0.001)
 
 
 # ---- who gets what -----------------------------------------------------------------------
@@ -200,140 +140,6 @@ async def test_a_late_publish_applies_like_any_other(stub: Stub):
     assert result.outcome == pb.EventResult.OUTCOME_APPLIED
 
 
-# ---- waiting -----------------------------------------------------------------------------
-
-
-async def test_a_wait_ends_when_nothing_is_pending(server: Server, stub: Stub):
-    """However the keys come; callers with and without claims are told the same."""
-    assert await states(stub, [1, 2, 3], "a") == ["CLAIMED"] * 3
-    calls = [
-        asyncio.create_task(states(stub, [9, 1, 2, 3], claimant_id, wait_s=60))
-        for claimant_id in ("", "")
-    ]
-    await waiting(server, 2)
-    await publish(stub, embedded([2]))
-    await publish(stub, embedded([1]))
-    assert not any(call.done() for call in calls)
-    await publish(stub, embedded([3]))
-    assert await asyncio.gather(*calls) == [["ABSENT", "FOUND", "FOUND", "FOUND"]] * 2
-
-
-async def test_a_wait_ends_when_a_key_falls_to_the_caller(server: Server, stub: Stub):
-    """To the first in line, as many as it takes; the others wait on."""
-    assert await states(stub, [1, 2, 3], "a") == ["CLAIMED"] * 3
-    first = asyncio.create_task(states(stub, [1, 2, 3], "b", wait_s=60, max_claims=2))
-    await waiting(server, 1)
-    second = asyncio.create_task(states(stub, [1, 2, 3], "c", wait_s=60, max_claims=2))
-    await waiting(server, 2)
-    looking = asyncio.create_task(states(stub, [1, 2, 3], wait_s=60))
-    await waiting(server, 3)
-    assert await release(stub, [1, 2, 3], "a") == 3
-    assert await first == ["CLAIMED", "CLAIMED", "ABSENT"]
-    assert await second == ["PENDING", "PENDING", "CLAIMED"]
-    await publish(stub, embedded([1, 2, 3]))
-    assert await looking == ["FOUND"] * 3
-
-
-async def test_a_wait_ends_by_time(stub: Stub):
-    """Then the answer says what there is, and asking again is up to the caller."""
-    assert await states(stub, [1, 2], "a") == ["CLAIMED", "CLAIMED"]
-    await publish(stub, embedded([2]))
-    assert await states(stub, [1, 2], "b", wait_s=0.05) == ["PENDING", "FOUND"]
-    assert await states(stub, [1, 2], "b") == ["PENDING", "FOUND"]
-
-
-async def test_who_has_something_to_do_does_not_wait(stub: Stub):
-    """A claim of the caller's own, new or renewed, is answered at once."""
-    assert await states(stub, [1], "a") == ["CLAIMED"]
-    assert await states(stub, [1, 2], "b", wait_s=60) == ["PENDING", "CLAIMED"]
-    assert await states(stub, [1, 2], "b", wait_s=60) == ["PENDING", "CLAIMED"]
-
-
-async def test_calls_that_are_given_up_leave_nothing_behind(server: Server, stub: Stub):
-    """The client goes away, or its deadline ends; a claim that it had lives on by its time."""
-    claims = server._service._claims  # type: ignore[union-attr]
-    assert await states(stub, [1], "a", ttl_s=0.5) == ["CLAIMED"]
-    calls = [stub.GetEmbeddings(ask([1], "b", wait_s=60)) for _ in range(10)]
-    async with stub_of(server) as other:
-        calls.append(other.GetEmbeddings(ask([1], "c", wait_s=60)))
-        await waiting(server, 11)
-        for call in calls[:10]:
-            call.cancel()
-    with pytest.raises(grpc.aio.AioRpcError):
-        await stub.GetEmbeddings(ask([1], "d", wait_s=60), timeout=0.1)
-    await waiting(server, 0)
-    assert claims._waiters.empty
-    assert await states(stub, [1], "e") == ["PENDING"]
-    assert await states(stub, [1], "e", wait_s=30) == ["CLAIMED"]
-
-
-async def test_a_thousand_calls_wait(server: Server, stub: Stub):
-    """All of them for the same 140 keys, and all are answered when these have come."""
-    numbers = range(140)
-    assert await states(stub, numbers, "a") == ["CLAIMED"] * 140
-    calls = [stub.GetEmbeddings(ask(numbers, f"w{n}", wait_s=60)) for n in range(1000)]
-    await waiting(server, 1000)
-    for start in range(0, 140, 35):
-        await publish(stub, embedded(numbers[start : start + 35]))
-    answers = await asyncio.gather(*calls)
-    assert {tuple(state_names(answer)) for answer in answers} == {("FOUND",) * 140}
-    assert server._service._claims._waiters.empty  # type: ignore[union-attr]
-
-
-async def test_a_server_that_drains_answers_who_waits():
-    """With what there is at that time: nobody holds up the drain until the grace is over."""
-    async with serving(grace_s=60) as server, stub_of(server) as stub:
-        assert await states(stub, [1], "a") == ["CLAIMED"]
-        call = asyncio.create_task(states(stub, [1], "b", wait_s=60))
-        await waiting(server, 1)
-        await server.stop()
-        assert await call == ["PENDING"]
-
-
-# ---- eight at once -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("max_claims", [0, 1, 16])
-async def test_eight_builds_at_once_compute_each_text_once(server: Server, max_claims: int):
-    """Each of 140 keys is claimed by one of them; one dies half-way, and the others finish."""
-    numbers = list(range(140))
-    computed: list[int] = []
-    died = asyncio.Event()
-
-    async def build(name: str) -> int:
-        ttl_s = 0.5 if name == "0" else 60
-        async with stub_of(server) as stub:
-            shares = 0
-            while True:
-                answer = state_names(
-                    await stub.GetEmbeddings(
-                        ask(
-                            numbers,
-                            f"{name}{shares}",
-                            ttl_s=ttl_s,
-                            wait_s=20,
-                            max_claims=max_claims,
-                        )
-                    )
-                )
-                mine = [n for n, state in zip(numbers, answer, strict=True) if state == "CLAIMED"]
-                if answer == ["FOUND"] * 140:
-                    return shares
-                if mine and name == "0":
-                    died.set()
-                    return shares
-                shares += bool(mine)
-                for start in range(0, len(mine), 10):
-                    part = mine[start : start + 10]
-                    computed.extend(part)
-                    await publish(stub, embedded(part))
-
-    shares = await asyncio.gather(*(build(str(number)) for number in range(8)))
-    assert sorted(computed) == numbers
-    assert died.is_set() or max_claims == 0
-    assert sum(shares) >= 1
-
-
 # ---- what is refused ---------------------------------------------------------------------
 
 
@@ -376,17 +182,3 @@ async def test_a_release_names_its_claimant(stub: Stub):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.ReleaseClaims(request)
     assert reason_of(caught.value) == "HASH_LENGTH"
-
-
-async def test_min_revision_waits_for_wait(stub: Stub):
-    """Where it is not reached in that time the call is UNAVAILABLE, and nothing is claimed."""
-    revision = (await publish(stub, embedded([1]))).revision
-    assert await states(stub, [1], min_revision=revision) == ["FOUND"]
-    for wait_s in (0, 0.05):
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.GetEmbeddings(ask([2], "a", wait_s=wait_s, min_revision=revision + 2))
-        assert reason_of(caught.value) == "REVISION_NOT_REACHED"
-    call = asyncio.create_task(states(stub, [2, 3], "b", wait_s=60, min_revision=revision + 1))
-    await asyncio.sleep(0.01)
-    await publish(stub, embedded([2]))
-    assert await call == ["FOUND", "CLAIMED"]
