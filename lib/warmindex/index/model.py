@@ -148,8 +148,12 @@ class Model:
             for adapter_id, partition in list(scope.partitions.items()):
                 # What comes in from now on has no retired bits, so a list taken once will do.
                 hashes = list(partition.entries) if partition.has_bits(retired) else []
-                for start in range(0, len(hashes), SWEEP_STEP_ENTRIES):
-                    partition.sweep(hashes[start : start + SWEEP_STEP_ENTRIES], retired)
+                while hashes:
+                    # The list is the last to have them: shorter with each step, it frees
+                    # the keys that go a few at a time.
+                    some = hashes[-SWEEP_STEP_ENTRIES:]
+                    del hashes[-SWEEP_STEP_ENTRIES:]
+                    partition.sweep(some, retired)
                     yield
                 partition.drop_holders(retired)
                 self._drop_if_empty(scheme, adapter_id, partition)
