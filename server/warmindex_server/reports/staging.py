@@ -54,6 +54,11 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
+def index_replaced() -> OvertakenError:
+    """The error for a report that was held against an index that is no more."""
+    return OvertakenError("the server has loaded its index anew meanwhile: report again")
+
+
 class Place(NamedTuple):
     """Where holds are: a partition of the report's model, and a tier."""
 
@@ -92,7 +97,7 @@ class StagedReport:
     def check(self, index: Index) -> None:
         """Raise FencedError or OvertakenError where the report cannot apply any more."""
         if index is not self._index:
-            raise OvertakenError("the server has loaded its index anew meanwhile: report again")
+            raise index_replaced()
         producer = self._producer
         if producer is None:
             return

@@ -13,7 +13,7 @@ from warmindex.v1 import event_pb2
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex.wire import event_from_wire
 
-from warmindex_server.reports.staging import Budget, StagedReport
+from warmindex_server.reports.staging import Budget, StagedReport, index_replaced
 
 if TYPE_CHECKING:
     from warmindex_server.replicas import Heard
@@ -29,7 +29,8 @@ async def report_state(
     head = _head_from_wire(await anext(parts, None))
     producer = (head.tenant_id, head.replica_id)
     heard.note(producer)
-    staged = StagedReport(store.index, head, budget)
+    index = store.index
+    staged = StagedReport(index, head, budget)
     count = 0
     try:
         async for part in parts:
@@ -44,6 +45,9 @@ async def report_state(
                 _check_count(part.end.content_hashes, count)
                 with heard.during([producer]):
                     applied = await store.publish(await staged.record(store.give_way))
+                if store.index is not index:
+                    # The difference was to another index, so the whole of it must come again.
+                    raise index_replaced()
                 return _answer(applied)
             else:
                 _refuse_part(kind)
