@@ -196,7 +196,8 @@ def _candidates(ranked: _Ranked, pool: Pool) -> tuple[NDArray[np.intp], NDArray[
     is_near = pool.cosines >= scale.cosine_min - COSINE_ERROR_MAX
     scores = np.where(is_near, scale.meaning_weight * (pool.cosines - scale.floor), 0.0)
     slots = ranked.vectors.slots(lexical.scores)
-    shares = np.fromiter(map(lexical.share, lexical.scores), np.float64, len(slots))
+    shares = np.fromiter(lexical.scores.values(), np.float64, len(slots))
+    shares /= lexical.highest or 1.0
     # What the words arm found is in the pool wherever it has a vector.
     places = np.searchsorted(pool.slots, slots[slots >= 0])
     scores[places] += scale.words_weight * shares[slots >= 0]

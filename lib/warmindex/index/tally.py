@@ -126,7 +126,10 @@ class Tally:
             self._weight += frequency
         if not found:
             return
-        rows, scores, in_name = map(np.array, zip(*found, strict=True))
+        columns = zip(*found, strict=True)
+        rows = np.fromiter(next(columns), np.intp, len(found))
+        scores = np.fromiter(next(columns), np.float64, len(found))
+        in_name = np.fromiter(next(columns), np.float64, len(found))
         # FTS5's inverse document frequency, and its floor, are divided out.
         theirs = max(log((self._documents - len(found) + 0.5) / (len(found) + 0.5)), 1e-6)
         self._score[rows] += scores * (weight * frequency / theirs)
