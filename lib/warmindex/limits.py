@@ -52,6 +52,10 @@ CLAIM_TTL_S_MAX: Final = 600.0
 WAIT_S_MAX: Final = 60.0
 MIN_REVISION_WAIT_S: Final = 5.0
 
+# What hits' documents and what an entry's places may take in one answer, for the same reason
+# as above.
+ANSWER_TEXT_BYTES_MAX: Final = 3 * MIB
+
 QUERY_TEXT_BYTES_MAX: Final = 64 * KIB
 KEYWORDS_MAX: Final = 256
 # Each keyword is a word or two; all of them together are held to the query's limit.

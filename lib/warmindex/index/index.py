@@ -283,8 +283,8 @@ class Index:
         )
         if query.embedding is not None and width and width != len(query.embedding):
             raise InvalidError(
-                f"query_embedding has {len(query.embedding)} dimensions, the partition's "
-                f"vectors have {width}: embed the query with the model of the partition",
+                f"query_embedding.dimensions is {len(query.embedding)}, the partition's vectors "
+                f"have {width}: embed the query with the model of the partition",
                 field="query_embedding.dimensions",
                 reason=Reason.DIMENSIONS_MISMATCH,
             )

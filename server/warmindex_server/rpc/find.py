@@ -92,11 +92,18 @@ def _check_words(request: pb.SearchRequest) -> None:
 
 
 def _documents(store: Store, key: PartitionKey, hits: list[Hit]) -> list[event_pb2.Document | None]:
+    """The hits' texts, best first, as many as fit; a hit stays where its text does not."""
     partition = store.index.partition(key)
     if partition is None:
         return [None] * len(hits)
-    found = [partition.documents.get(hit.content_hash) for hit in hits]
-    return [document_to_wire(document) if document else None for document in found]
+    documents: list[event_pb2.Document | None] = []
+    room = limits.ANSWER_TEXT_BYTES_MAX
+    for hit in hits:
+        document = partition.documents.get(hit.content_hash)
+        message = document_to_wire(document) if document and room > 0 else None
+        room -= message.ByteSize() if message else 0
+        documents.append(message if room >= 0 else None)
+    return documents
 
 
 def _hit_to_wire(hit: Hit, document: event_pb2.Document | None) -> pb.SearchResponse.Hit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from warmindex import __version__
+from warmindex import __version__, limits
 from warmindex.errors import required
 from warmindex.event import PartitionKey, check_model_id, check_tenant_id
 from warmindex.index import listing
@@ -84,22 +84,31 @@ async def get_entry(store: Store, request: pb.GetEntryRequest) -> pb.GetEntryRes
     size = page_size(request.page_size)
     after = _partition_place(ENTRIES, request.tenant_id, request.page_token)
     found = listing.entries(store.index, request.tenant_id, request.content_hash, after, size + 1)
-    return pb.GetEntryResponse(
-        entries=[
-            pb.GetEntryResponse.Entry(
-                partition=partition_to_wire(info.key),
-                holds=[
-                    pb.GetEntryResponse.Hold(
-                        replica_id=replica_id, tier=cast("CacheTier.ValueType", int(tier))
-                    )
-                    for replica_id, tier in info.holds
-                ],
-                document=document_to_wire(info.document) if info.document else None,
-                dimensions=info.dimensions,
+    response = pb.GetEntryResponse()
+    room = limits.ANSWER_TEXT_BYTES_MAX
+    for info in found[:size]:
+        entry = _entry_to_wire(info)
+        room -= entry.ByteSize()
+        if room < 0 and response.entries:
+            # The page ends early where the next one's text would make it too long.
+            break
+        response.entries.append(entry)
+    keys = [info.key for info in found]
+    response.next_page_token = _next(ENTRIES, keys, len(response.entries))
+    return response
+
+
+def _entry_to_wire(info: listing.EntryInfo) -> pb.GetEntryResponse.Entry:
+    return pb.GetEntryResponse.Entry(
+        partition=partition_to_wire(info.key),
+        holds=[
+            pb.GetEntryResponse.Hold(
+                replica_id=replica_id, tier=cast("CacheTier.ValueType", int(tier))
             )
-            for info in found[:size]
+            for replica_id, tier in info.holds
         ],
-        next_page_token=_next(ENTRIES, [info.key for info in found], size),
+        document=document_to_wire(info.document) if info.document else None,
+        dimensions=info.dimensions,
     )
 
 
