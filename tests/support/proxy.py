@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from contextlib import suppress
 from typing import Self
 
@@ -10,8 +11,9 @@ from typing import Self
 class Proxy:
     """Passes bytes on both ways. `lose_answers`: cut each connection instead of answering."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._target = port
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -19,7 +21,9 @@ class Proxy:
         self.lose_answers = 0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(
+            self._accept, "127.0.0.1", self.port, ssl=self._tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

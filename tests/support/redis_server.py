@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -29,11 +30,14 @@ def server_program() -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on just now, nor on the one a cluster takes beside it."""
+    while True:
+        with socket.socket() as probe, socket.socket() as beside:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                beside.bind(("127.0.0.1", port + 10_000))
+                return port
 
 
 class RedisServer:

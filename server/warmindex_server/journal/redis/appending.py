@@ -78,7 +78,7 @@ async def _run(state: State, pairs: Sequence[bytes]) -> int:
         except _LOST as error:
             # It may have been written: the next attempt looks for it first.
             late = asyncio.get_running_loop().time() > give_up
-            if attempt + 1 == ATTEMPTS_MAX or late or state.away:
+            if attempt + 1 == ATTEMPTS_MAX or late:
                 doing = "the record was perhaps not stored"
                 raise state.link.unavailable(doing, error) from error
             await asyncio.sleep(random.uniform(0, RETRY_S_MAX))  # noqa: S311 - jitter

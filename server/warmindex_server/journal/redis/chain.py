@@ -46,6 +46,7 @@ class ChainBrokenError(Exception):
 
     def __init__(self, position: Position, entry: Entry) -> None:
         super().__init__(f"revision {entry.revision} does not continue {position.revision}")
+        self.position = position
         self.jumped = entry.revision != position.revision + 1
 
 

@@ -30,6 +30,7 @@ from redis.exceptions import (
     RedisClusterException,
     RedisError,
 )
+from redis.exceptions import ConnectionError as RedisConnectionError
 from warmindex.errors import InvalidError, JournalUnavailableError
 
 from warmindex_server.journal.base import JournalStartError
@@ -52,14 +53,21 @@ class Link:
 
     def __init__(self, url: str) -> None:
         """Raises InvalidError where the URL is not one of those above. Connects later."""
-        self.where, self.client = _client(url)
+        self.where, self.client, self._sentinels = _client(url)
         self.clustered = isinstance(self.client, RedisCluster)
 
     async def call(self, *command: bytes | str | float) -> Any:
         """One command. Raises one of FAILURES, TimeoutError after CALL_S_MAX."""
         # Not by the client's socket_timeout: up to Python 3.11 that can swallow a cancellation.
         async with asyncio.timeout(CALL_S_MAX):
-            return await self.client.execute_command(*command)
+            try:
+                return await self.client.execute_command(*command)
+            except RedisConnectionError:
+                # What cut one connection has cut the idle ones too, and a reset is not seen
+                # before the next command: each would fail one attempt.
+                if isinstance(self.client, Redis):
+                    await self.client.connection_pool.disconnect(inuse_connections=False)
+                raise
 
     async def run(self, script: Script, keys: list[str], *values: bytes | str | int) -> Any:
         """One script, sent once: its text goes along where Redis does not have it yet."""
@@ -83,6 +91,8 @@ class Link:
     async def close(self) -> None:
         """Let go of all connections."""
         await self.client.aclose()
+        for sentinel in self._sentinels:
+            await sentinel.aclose()
 
     def unavailable(self, doing: str, error: BaseException) -> JournalUnavailableError:
         """The error for a call that failed for now."""
@@ -106,8 +116,8 @@ def reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _client(url: str) -> tuple[str, Redis | RedisCluster]:
-    """Where a URL points to, for people, and a client that goes there."""
+def _client(url: str) -> tuple[str, Redis | RedisCluster, list[Redis]]:
+    """Where a URL points to, for people, a client that goes there, and those to Sentinels."""
     scheme, _, rest = url.partition("://")
     tls, _, kind = scheme.partition("+")
     try:
@@ -120,7 +130,7 @@ def _client(url: str) -> tuple[str, Redis | RedisCluster]:
         ) from None
 
 
-def _parsed(tls: str, kind: str, rest: str) -> tuple[str, Redis | RedisCluster]:
+def _parsed(tls: str, kind: str, rest: str) -> tuple[str, Redis | RedisCluster, list[Redis]]:
     parts = urlsplit(f"redis://{rest}")
     login, at, netloc = parts.netloc.rpartition("@")
     hosts = _hosts(netloc, kind)
@@ -134,9 +144,10 @@ def _parsed(tls: str, kind: str, rest: str) -> tuple[str, Redis | RedisCluster]:
         raise ValueError("the path is the number of a database")
     query = dict(parse_qsl(parts.query))
     sentinel = {name: query.pop(f"sentinel_{name}", None) for name in ("username", "password")}
-    one = f"{tls}://{login}{at}{hosts[0][0]}:{hosts[0][1]}/{''.join(path)}?{urlencode(query)}"
-    where = ",".join(f"{host}:{port}" for host, port in hosts)
-    return where, _make(kind, hosts, name, dict(parse_url(one)), sentinel)
+    addresses = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts]
+    one = f"{tls}://{login}{at}{addresses[0]}/{''.join(path)}?{urlencode(query)}"
+    where = ",".join(addresses)
+    return where, *_make(kind, hosts, name, dict(parse_url(one)), sentinel)
 
 
 def _hosts(netloc: str, kind: str) -> list[tuple[str, int]]:
@@ -156,7 +167,7 @@ def _make(
     name: str,
     settings: dict[str, Any],
     sentinel: dict[str, str | None],
-) -> Redis | RedisCluster:
+) -> tuple[Redis | RedisCluster, list[Redis]]:
     host, port = settings.pop("host"), settings.pop("port", DEFAULT_PORT)
     tls = settings.pop("connection_class", None) is not None
     settings = {
@@ -170,12 +181,12 @@ def _make(
     once = Retry(NoBackoff(), 0)
     if kind == "cluster":
         nodes = [ClusterNode(*one) for one in hosts]
-        return RedisCluster(startup_nodes=nodes, retry=once, **settings)
+        return RedisCluster(startup_nodes=nodes, retry=once, **settings), []
     if kind == "sentinel":
         how: dict[str, Any] = {key: value for key, value in sentinel.items() if value}
         how |= {"socket_timeout": CONNECT_TIMEOUT_S, "socket_connect_timeout": CONNECT_TIMEOUT_S}
         how |= {"ssl": tls, "retry": once}
         sentinels = Sentinel(hosts, sentinel_kwargs=how)  # type: ignore[no-untyped-call]
         master: Redis = sentinels.master_for(name, retry=once, **settings)
-        return master
-    return Redis(host=host, port=port, retry=once, **settings)
+        return master, list(sentinels.sentinels)
+    return Redis(host=host, port=port, retry=once, **settings), []

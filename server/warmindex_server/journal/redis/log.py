@@ -102,7 +102,7 @@ class Log:
                 try:
                     batch, position = self._batch(position, entries)
                 except ChainBrokenError as error:
-                    await self._damaged(position, str(error))
+                    await self._damaged(error.position, str(error))
                 if batch:
                     yield batch
         finally:
@@ -116,24 +116,25 @@ class Log:
         state = self._state
         position: Position | None = None
         failures = 0
+        away = False
         while True:
             try:
                 if position is None or failures:
                     position = await self._resume(position or await self._position(after), failures)
+                    failures = 0
+                    if away:
+                        away = False
+                        yield Back()
                 entries = await self._next(position)
             except (*FAILURES, JournalStartError) as error:
                 # A connection that was cut is not yet an outage; one that stands still is.
                 failures += 2 if isinstance(error, TimeoutError) else 1
-                if failures > 1 and not state.away:
-                    state.away = True
+                if failures > 1 and not away:
+                    away = True
                     yield Away(reason(error))
                 wait_s = min(RETRY_S_MAX, RETRY_S_FIRST * 2 ** min(failures, 10))
                 await asyncio.sleep(wait_s * random.uniform(0.1, 1.0))  # noqa: S311 - jitter
                 continue
-            failures = 0
-            if state.away:
-                state.away = False
-                yield Back()
             try:
                 batch, position = self._batch(position, entries)
             except ChainBrokenError as error:

@@ -40,8 +40,6 @@ class State:
         self.history_id = ""
         # The last revision appended or read here.
         self.revision = 0
-        # The reader cannot reach Redis just now.
-        self.away = False
 
     @property
     def log(self) -> str:
