@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -167,17 +167,18 @@ class Session:
             self._build_problem = "there is no embedder: tools are found by words alone"
             self._first_build.set_result(None)
             return
-        missing = len(self._missing())
-        if missing:
-            self._build_problem = f"the vectors of {missing} texts are not ready yet"
-        self._building = loop.create_task(self._build_until_whole(self._builder))
+        missing = self._missing()
+        self._build_problem = (
+            f"the vectors of {len(missing)} texts are not ready yet" if missing else ""
+        )
+        self._building = loop.create_task(self._build_until_whole(self._builder, missing))
 
-    async def _build_until_whole(self, builder: Builder) -> None:
+    async def _build_until_whole(self, builder: Builder, missing: Mapping[bytes, Item]) -> None:
         """Build, and as long as something failed that may succeed later, build again."""
         pause_s = RETRY_S_FIRST
         try:
             while True:
-                built = await builder.build(self._missing(), self._note_progress)
+                built = await builder.build(missing, self._note_progress)
                 self._take(built)
                 if not self._first_build.done():
                     self._first_build.set_result(None)
@@ -185,6 +186,7 @@ class Session:
                     return
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
+                missing = self._missing()
         except Exception:  # noqa: BLE001 - a session must survive a bug in its build
             self._build_problem = "the vectors could not be built; the log says why"
             _log.exception("a build failed")

@@ -21,7 +21,7 @@ class SessionTools:
         self._options = options or SearchOptions()
         self._tools: dict[bytes, list[Tool]] = {}
         self._documents: dict[bytes, Document] = {}
-        self._words = WordIndex()
+        self._words: WordIndex | None = None
         self._vectors: VectorStore | None = None
         self._wordless: frozenset[bytes] = frozenset()
 
@@ -35,14 +35,16 @@ class SessionTools:
         self._tools = {**grouped, **mended}
         for content_hash in self._documents.keys() - self._tools.keys():
             del self._documents[content_hash]
-            self._words.discard(content_hash)
+            if self._words is not None:
+                self._words.discard(content_hash)
             if self._vectors is not None:
                 self._vectors.discard((content_hash,))
         for content_hash in self._tools.keys() - self._documents.keys():
             tool = self._tools[content_hash][0]
             document = Document(_mended(tool.name), _mended(tool.description))
             self._documents[content_hash] = document
-            self._words.put(content_hash, document)
+            if self._words is not None:
+                self._words.put(content_hash, document)
 
     def without_vector(self) -> Iterator[tuple[bytes, Tool]]:
         """The texts that could have a vector and have none, one tool for each."""
@@ -70,6 +72,14 @@ class SessionTools:
             self._vectors = VectorStore(rows.shape[1])
         self._vectors.put(wanted, rows)
 
+    def _word_index(self) -> WordIndex:
+        """The words of all tools, indexed when the first search asks for them."""
+        if self._words is None:
+            self._words = WordIndex()
+            for content_hash, document in self._documents.items():
+                self._words.put(content_hash, document)
+        return self._words
+
     def search(
         self,
         query: FloatMatrix | None,
@@ -86,7 +96,7 @@ class SessionTools:
             return []
         hits = search(
             vectors if query is not None else None,
-            self._words,
+            self._word_index(),
             query=query,
             query_text=text,
             keywords=keywords,
@@ -105,4 +115,6 @@ def _local_key(tool: Tool) -> bytes:
 
 
 def _mended(text: str) -> str:
+    if text.isascii():
+        return text
     return text.encode("utf-8", "replace").decode()

@@ -41,10 +41,10 @@ class Tool:
         """
         if isinstance(value, Tool):
             return value
-        if isinstance(value, Mapping):
-            name, description = value.get("name"), value.get("description")
-        elif isinstance(value, tuple) and len(value) == 2:
+        if isinstance(value, tuple) and len(value) == 2:
             name, description = value
+        elif isinstance(value, Mapping):
+            name, description = value.get("name"), value.get("description")
         else:
             name = getattr(value, "name", None)
             description = getattr(value, "description", None)

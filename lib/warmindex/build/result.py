@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from warmindex.embedders import TextFailure
 from warmindex.event import Document, FloatMatrix
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A text to embed, and the document to publish with it (None: keep the text at home)."""
 
     text: str

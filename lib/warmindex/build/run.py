@@ -141,7 +141,8 @@ class Run:
                     counts.waited += 1
                 else:
                     counts.reused += 1
-                self._done(content_hash, next(rows))
+                self._built.vectors[content_hash] = next(rows)
+                del self._todo[content_hash]
             elif state is KeyState.CLAIMED:
                 counts.claimed += 1
                 share.append(content_hash)
@@ -149,6 +150,7 @@ class Run:
                 share.append(content_hash)
             elif state is KeyState.PENDING:
                 self._pending.add(content_hash)
+        self._tell()
         return share
 
     @asynccontextmanager
@@ -227,12 +229,15 @@ class Run:
     def _done(self, content_hash: bytes, row: FloatMatrix) -> None:
         self._built.vectors[content_hash] = row
         self._todo.pop(content_hash, None)
+        self._tell()
+
+    def _tell(self) -> None:
         self._progress(len(self._items) - len(self._todo))
 
     def _fail(self, content_hash: bytes, failure: TextFailure) -> None:
         self._built.failures[content_hash] = failure
         self._todo.pop(content_hash, None)
-        self._progress(len(self._items) - len(self._todo))
+        self._tell()
 
     # ---- publishing --------------------------------------------------------------------
 
