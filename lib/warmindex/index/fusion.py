@@ -36,11 +36,6 @@ SPREAD_SHARE_MIN: Final = 0.25
 # digits depend on where the rows lie.
 AVERAGE_DECIMALS: Final = 4
 
-# An entry that has words but no vector, as while vectors are still being computed, can be
-# neither near nor far. It is taken to be this far from the average to the nearest, times its
-# share of words.
-NEARNESS_UNKNOWN: Final = 0.75
-
 
 class Pool(NamedTuple):
     """The entries that count and have a vector.
@@ -94,8 +89,12 @@ class Scale(NamedTuple):
         return min(max(near + self.words_weight * share, 0.0), 1.0)
 
     def score_unknown(self, share: float) -> float:
-        """Give the score of an entry without a vector."""
-        return self.score(self.average + NEARNESS_UNKNOWN * share * self.spread, share)
+        """Give the score of an entry without a vector, which is neither near nor far.
+
+        So that words can bring it up while vectors are still being computed, it is taken
+        to be as near as the nearest, times its share of words.
+        """
+        return self.score(self.average + share * self.spread, share)
 
 
 def alone(max_distance: float) -> Scale:

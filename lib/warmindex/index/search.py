@@ -88,7 +88,8 @@ def search(
     query: (dimensions,) float32, finite, not all zero; None searches by words alone. An arm
     without its store or its query ranks nothing. allowed: the only keys wanted. max_distance:
     entries at a greater cosine distance are not the meaning arm's. alive: says which
-    entries count; the others neither appear nor change a score.
+    entries count; the others do not appear and take no place (until they are taken out, the
+    words arm counts their documents when it says how rare a word is).
     """
     if limit < 1:
         return []
