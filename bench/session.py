@@ -25,7 +25,7 @@ WARM_ROUNDS = 200
 COLD_OVER_WARM_MIN = 100
 WARM_OVER_EMPTY_MAX = 3.0
 
-WORDS = "mail calendar code database cluster browser money home music weather".split()
+WORDS = ["mail", "calendar", "code", "tables", "cluster", "pages", "money", "home", "music", "rain"]
 
 
 def tools(salt: int) -> list[tuple[str, str]]:
@@ -33,8 +33,10 @@ def tools(salt: int) -> list[tuple[str, str]]:
     return [
         (
             f"{WORDS[n % 10]}_tool_{n}_{salt}",
-            f"Look up or change what the {WORDS[n % 10]} service knows about item {n} of list "
-            f"{salt}, and tell the caller whether it went well.",
+            (
+                f"Look up or change what the {WORDS[n % 10]} service knows about item {n} of list "
+                f"{salt}, and tell the caller whether it went well."
+            ),
         )
         for n in range(TOOLS)
     ]

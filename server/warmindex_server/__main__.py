@@ -14,7 +14,7 @@ from warmindex_server.app import Server, split_address
 from warmindex_server.memory import keep_freed_memory
 from warmindex_server.settings import Settings, parse
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("warmindex_server")
 
 
 async def serve(settings: Settings) -> None:

@@ -107,7 +107,8 @@ class Store:
                 log.applied(record, await self._apply_in_steps(index, revision, record))
                 await self.give_way()
             self.progress = f"log: revision {index.revision} of {self.journal.revision}"
-            _log.info("replaying %s", self.progress)
+            if batch:
+                _log.info("replaying %s", self.progress)
         self.progress = ""
         self.index = index
         self.log.replace(log, index.revision)
