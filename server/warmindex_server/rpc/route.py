@@ -89,8 +89,8 @@ def _check(
             )
     if tokens and not every_chain and chain_block_size(key.hash_scheme) is None:
         raise InvalidError(
-            f"token_ids cannot be hashed under {key.hash_scheme!r}: name the scheme "
-            "xxh3-chain/N, or leave it empty for every such scheme of the model",
+            f"partition.hash_scheme is {key.hash_scheme!r}, under which token_ids cannot be "
+            "hashed: name xxh3-chain/N, or leave it empty for every such scheme of the model",
             field="partition.hash_scheme",
             reason=Reason.CONFLICT,
         )
