@@ -17,11 +17,13 @@ from warmindex.errors import InvalidError
 
 from warmindex_server.claims.memory import MemoryClaims
 from warmindex_server.http import HttpPort
-from warmindex_server.journal.registry import open_journal
+from warmindex_server.journal.base import Journal, JournalOptions
+from warmindex_server.journal.registry import open_journal, recover_journal
 from warmindex_server.leases.keeper import LeaseKeeper
 from warmindex_server.replicas import Heard
 from warmindex_server.rpc.reflection import enable_reflection
 from warmindex_server.rpc.service import IndexService
+from warmindex_server.snapshots import Snapshots
 from warmindex_server.store import Store
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ GRPC_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES_MAX),
     # A second server on the same port would take half of the calls to an index of its own.
     ("grpc.so_reuseport", 0),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
+    # The name has no "recv" in it, although the constant's in gRPC's headers does; an unknown
+    # name is ignored.
+    ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
@@ -56,6 +60,7 @@ class Server:
         self._health = health.aio.HealthServicer()
         self._store: Store | None = None
         self._leases: LeaseKeeper | None = None
+        self._snapshots: Snapshots | None = None
         self._service: IndexService | None = None
         self._grpc: grpc.aio.Server | None = None
 
@@ -67,15 +72,17 @@ class Server:
         host, http_port = split_address(self._settings.http_listen)
         self.http_port = await self._http.start(host, http_port)
         self._state = "replaying"
-        journal = open_journal(self._settings.journal)
-        await journal.start()
+        journal = await self._open_journal()
         heard = Heard()
         self._store = Store(journal)
         claims = MemoryClaims()
         self._leases = LeaseKeeper(self._store, heard)
-        self._store.listeners += [heard, claims, self._leases]
+        self._snapshots = Snapshots(self._store)
+        self._store.listeners += [heard, claims, self._leases, self._snapshots]
         await self._store.start()
         self._leases.start()
+        if not journal.immediate:
+            self._snapshots.start()
         self._service = IndexService(self._store, heard, claims, self._leases)
         self._grpc = self._make_grpc(self._service)
         self.port = self._bind(self._grpc)
@@ -98,9 +105,30 @@ class Server:
             await self._grpc.stop(self._settings.grace_s)
         if self._leases is not None:
             await self._leases.close()
+        if self._snapshots is not None:
+            await self._snapshots.close()
         if self._store is not None:
             await self._store.close()
         await self._http.close()
+
+    async def _open_journal(self) -> Journal:
+        settings = self._settings
+        options = JournalOptions(redis_prefix=settings.redis_prefix)
+        if settings.recover:
+            recovered = await recover_journal(settings.journal, options)
+            _log.warning(
+                "recovered into history %s: %d records and %d snapshot batches kept, %d and %d lost; "
+                "the old data is in %s",
+                recovered.history_id,
+                recovered.records_kept,
+                recovered.part_batches_kept,
+                recovered.records_lost,
+                recovered.part_batches_lost,
+                recovered.old_data or "no other place",
+            )
+        journal = open_journal(settings.journal, options)
+        await journal.start()
+        return journal
 
     def _readiness(self) -> tuple[bool, str]:
         """Whether calls should be sent here, and the state in words."""

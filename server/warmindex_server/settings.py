@@ -16,6 +16,8 @@ class Settings:
     listen: str = "127.0.0.1:50151"
     http_listen: str = "127.0.0.1:9151"
     journal: str = "memory"
+    redis_prefix: str = "warmindex"
+    recover: bool = False
     insecure: bool = False
     grace_s: float = 10.0
     log_format: str = "text"
@@ -52,6 +54,17 @@ def parse(arguments: list[str] | None = None) -> Settings:
         metavar="URL",
         help="memory, sqlite:///PATH or redis://HOST:PORT/DB",
     )
+    options.add(
+        "--redis-prefix",
+        default=default.redis_prefix,
+        metavar="NAME",
+        help="begins the name of every Redis key; servers that share an index share it",
+    )
+    options.switch(
+        "--recover",
+        help="begin a new history with what can be read of a damaged journal; the old data "
+        "is kept aside",
+    )
     options.switch("--insecure", help="allow listening beyond loopback without TLS and tokens")
     options.add(
         "--grace",
@@ -66,6 +79,8 @@ def parse(arguments: list[str] | None = None) -> Settings:
         listen=found.listen,
         http_listen=found.http_listen,
         journal=found.journal,
+        redis_prefix=found.redis_prefix,
+        recover=found.recover,
         insecure=found.insecure,
         grace_s=found.grace,
         log_format=found.log_format,

@@ -56,6 +56,8 @@ class Store:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._ticket = count()
         self._stepped = 0.0
+        # Records that the last load took from the log, behind the snapshot.
+        self.replayed = 0
         self._away = ""
         self.progress = ""
         self._committer = committer_of(journal, self)
@@ -94,6 +96,7 @@ class Store:
         snapshot = await self.journal.snapshot()
         index = Index(snapshot.revision if snapshot else self.journal.revision)
         log = self.log.anew(snapshot.revision if snapshot else 0)
+        self.replayed = 0
         if snapshot is not None:
             loaded = 0
             async for parts in snapshot.batches:
@@ -106,6 +109,7 @@ class Store:
             for revision, record in batch:
                 log.applied(record, await self._apply_in_steps(index, revision, record))
                 await self.give_way()
+            self.replayed += len(batch)
             self.progress = f"log: revision {index.revision} of {self.journal.revision}"
             if batch:
                 _log.info("replaying %s", self.progress)
