@@ -171,6 +171,7 @@ class World:
         self.index = Model()
         self.now = 100.0
         self.coincidence = False
+        self._received: Frame | None = None
         self.attach()
 
     def attach(self) -> None:
@@ -219,13 +220,18 @@ class World:
         for _ in range(min(count, len(self.engine.live))):
             frame = self.engine.live.popleft()
             self._note_coincidence(frame, self.order.state is State.LIVE)
+            before, self._received = self._received, frame
+            if before is not None and before.sequence + 1 == frame.sequence:
+                lives = self.engine.life_of_payload
+                self.coincidence |= lives[before.payload] != lives[frame.payload]
             self.perform(self.order.live(frame, self.now))
 
     def _note_coincidence(self, frame: Frame, believed: bool) -> None:
         """A batch that goes on where another life of the engine has ended looks like its own."""
-        lives = self.engine.life_of_payload
-        known = lives.get(self.order._delivered.last_payload)
-        if believed and known not in (None, lives[frame.payload]):
+        life_of = self.engine.life_of_payload
+        life = life_of[frame.payload]
+        known = life_of.get(self.order._delivered.last_payload, life)
+        if believed and known != life:
             self.coincidence |= frame.sequence == self.order._delivered.next
 
     def lose(self, count: int = 1) -> None:

@@ -89,6 +89,7 @@ class Order:
         self._replay = Replay(replay_silence_s)
         # Whether the replay under way is of the life that was delivered, and must show it.
         self._same_life = self._proof_needed = False
+        self._asked_again = False
         self._lost_at: float | None = None
 
     @property
@@ -219,6 +220,7 @@ class Order:
         if state is State.STARTING:
             self._delivered.void()
         self.state = state
+        self._asked_again = False
         self._replay.retry_never()
         self._held.take()
         return [Forget(), self._start_replay(0, now)]
@@ -261,6 +263,10 @@ class Order:
         if self.state is State.REBUILDING and (self._held or self._lesson.next is None):
             # It ended before the live batches that are kept: they are all that is known.
             return self._failed(now, retry=False)
+        if self._lesson.next is None and self._held and not self._asked_again:
+            # It was asked before it had said anything, and has since.
+            self._asked_again = True
+            return [self._start_replay(0, now)]
         if self._lesson.next is None and not self._held:
             # It has said nothing yet: its first batch will be 0.
             self._lesson.next = self._lesson.whole_since = 0
