@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
@@ -158,7 +159,11 @@ def error_of(error: grpc.aio.AioRpcError, address: str = "") -> WarmindexError:
 
 def _details(error: grpc.aio.AioRpcError) -> tuple[Reason, str]:
     reason, field = Reason.UNSPECIFIED, ""
-    status = rpc_status.from_call(error)
+    try:
+        status = rpc_status.from_call(error)
+    except (ValueError, DecodeError):
+        # Details of another status than the call's: a proxy, or trailers that were cut.
+        status = None
     for detail in status.details if status else ():
         info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
         if detail.Is(info.DESCRIPTOR):

@@ -13,16 +13,16 @@ from warmindex.errors import Reason, UnavailableError, WarmindexError
 ERROR_DOMAIN: Final = "warmindex.v1"
 # What a caller that is told UNAVAILABLE should wait at least.
 RETRY_DELAY_MS: Final = 500
-# gRPC puts details into a trailer, and trailers over 8 KiB are dropped by the peer. What a
-# caller wrote may be in the message, so it is cut.
-MESSAGE_CHARS_MAX: Final = 1000
+# What a caller wrote may be in a message, so it is cut. A message travels three times in the
+# trailers, once with three characters for each byte that is not ASCII, and a peer takes 8 KiB.
+MESSAGE_BYTES_MAX: Final = 1000
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def status_of(error: WarmindexError) -> grpc.Status:
     """The status of an error: code, message, ErrorInfo, and the field where one is at fault."""
-    message = error.message[:MESSAGE_CHARS_MAX]
+    message = error.message.encode(errors="replace")[:MESSAGE_BYTES_MAX].decode(errors="ignore")
     details: list[Any] = []
     if error.reason is not Reason.UNSPECIFIED:
         name = f"ERROR_REASON_{error.reason.name}"
