@@ -37,6 +37,11 @@ SPREAD_SHARE_MIN: Final = 0.25
 AVERAGE_DECIMALS: Final = 4
 
 
+# A model reads a misspelt word as fragments, the words arm can correct it: of a query that is
+# all misspelt, meaning weighs this much less.
+MISSPELT_FACTOR: Final = 4.0
+
+
 class Pool(NamedTuple):
     """The entries that count and have a vector.
 
@@ -95,6 +100,12 @@ class Scale(NamedTuple):
         to be as near as the nearest, times its share of words.
         """
         return self.score(self.average + share * self.spread, share)
+
+
+def weight_of_words(weight: float, misspelt: float) -> float:
+    """Give the words arm's share of the score, of which a share of the words is misspelt."""
+    words = weight * (1.0 + (MISSPELT_FACTOR - 1.0) * misspelt)
+    return words / (words + 1.0 - weight)
 
 
 def alone(max_distance: float) -> Scale:

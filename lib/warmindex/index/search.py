@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from warmindex.index.fusion import COSINE_ERROR_MAX, Pool, Scale, alone, fused, pool_of
+from warmindex.index.fusion import (
+    COSINE_ERROR_MAX,
+    Pool,
+    Scale,
+    alone,
+    fused,
+    pool_of,
+    weight_of_words,
+)
 from warmindex.index.tally import best
 
 if TYPE_CHECKING:
@@ -103,7 +111,8 @@ def search(
     if not len(pool.slots):
         return _by_words(lexical, limit)
     if both:
-        scale = fused(vectors, query, pool, max_distance, options.words_weight)
+        weight = weight_of_words(options.words_weight, lexical.misspelt)
+        scale = fused(vectors, query, pool, max_distance, weight)
     else:
         scale = alone(max_distance)
     hits = _with_vectors(_Ranked(vectors, query, scale, lexical), pool, limit)
@@ -112,10 +121,11 @@ def search(
 
 
 class Lexical(NamedTuple):
-    """What the words arm found: scores by key, and the highest of them."""
+    """What the words arm found: scores by key, the highest, the share of misspelt words."""
 
     scores: dict[bytes, float]
     highest: float
+    misspelt: float = 0.0
 
     def share(self, key: bytes) -> float:
         """Give an entry's share of the best score, 0 where words do not rank it."""
@@ -130,7 +140,7 @@ def _lexical(
     allowed: Collection[bytes] | None,
     alive: Callable[[bytes], bool] | None,
 ) -> Lexical:
-    rows, scores = words.matches(query_text, keywords, allowed)
+    rows, scores, misspelt = words.matches(query_text, keywords, allowed)
     if alive is not None:
         kept = [alive(words.key_at(row)) for row in rows.tolist()]
         rows, scores = rows[kept], scores[kept]
@@ -138,7 +148,7 @@ def _lexical(
         highest = best(scores, WORDS_HITS_MAX)
         rows, scores = rows[highest], scores[highest]
     found = dict(zip(map(words.key_at, rows.tolist()), scores.tolist(), strict=True))
-    return Lexical(found, max(found.values(), default=0.0))
+    return Lexical(found, max(found.values(), default=0.0), misspelt)
 
 
 def _by_words(lexical: Lexical, limit: int) -> list[Hit]:

@@ -78,7 +78,13 @@ class Tally:
         self._seen: dict[str, list[_Found]] = {}  # by the first letters of a word
         self._terms = 0
         self._weight = 0.0
+        self._corrected = 0
         self._corrections_left = CORRECTIONS_MAX
+
+    @property
+    def misspelt(self) -> float:
+        """Give the share of the query's terms that were found only by correcting them."""
+        return self._corrected / max(self._terms, 1)
 
     def add_all(self, terms: dict[Term, float], in_names_only: bool) -> None:
         """Ask for all terms of a query, with how often it asks for each."""
@@ -103,11 +109,12 @@ class Tally:
             for word in term.instead:
                 self._add(Term(word), weight, in_names_only)
         elif not term.whole:
-            guess, found = ("", []) if in_names_only else self._corrected(term.word)
+            guess, found = ("", []) if in_names_only else self._guess(term.word)
             if not found or not self._is_repeated(guess, found):
                 self._count(found, weight * GUESS_WEIGHT, is_part=True)
+                self._corrected += bool(found)
 
-    def _corrected(self, word: str) -> tuple[str, _Found]:
+    def _guess(self, word: str) -> tuple[str, _Found]:
         """Ask for the most frequent word that this one may have been meant to be."""
         best_guess: tuple[str, _Found] = ("", [])
         if self._corrections_left:

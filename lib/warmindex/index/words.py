@@ -48,10 +48,14 @@ _DELETE: Final = "insert into words(words, rowid, name, description) values ('de
 
 
 class Matches(NamedTuple):
-    """Documents that have a word of the query: their rows, and their scores, above 0."""
+    """Documents that have a word of the query: their rows, and their scores, above 0.
+
+    misspelt: the share of the query's words that were found only by correcting them.
+    """
 
     rows: NDArray[np.intp]
     scores: NDArray[np.float64]
+    misspelt: float = 0.0
 
 
 class WordIndex:
@@ -167,7 +171,7 @@ class WordIndex:
             mask = np.zeros(len(self._keys), dtype=bool)
             mask[[row for row in map(get, allowed) if row is not None]] = True
             found = found[mask[found]]
-        return Matches(found, tally.scores(found, self._parts))
+        return Matches(found, tally.scores(found, self._parts), tally.misspelt)
 
     def key_at(self, row: int) -> bytes:
         """Give the key of a row that `matches` named."""

@@ -92,6 +92,15 @@ def test_the_weight_of_the_words_is_an_option() -> None:
     assert shelf.names("cats", options=SearchOptions(words_weight=1.0)) == ["far", "near"]
 
 
+def test_a_misspelt_query_leans_on_words() -> None:
+    """The same two entries: a typo moves weight from meaning, which cannot read it, to words."""
+    shelf = Shelf().add("near", "felines", 10).add("far", "kittens", 80).add("other", "x", 85)
+    right = {hit.content_hash: hit.score for hit in shelf.hits("kittens")}
+    wrong = {hit.content_hash: hit.score for hit in shelf.hits("kittenz")}
+    assert wrong[key("far")] > right[key("far")]
+    assert wrong[key("near")] < right[key("near")]
+
+
 @pytest.mark.parametrize("weight", [-0.1, 1.1, math.nan])
 def test_a_weight_that_is_no_share_is_refused(weight: float) -> None:
     """Options are checked when they are made."""
