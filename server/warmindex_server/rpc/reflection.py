@@ -3,7 +3,8 @@
 The descriptors that Python's stubs embed leave `json_name` out. A client that prints by
 reflected descriptors (grpcurl) would show `content_hashes` where every generated client,
 gateway and document says `contentHashes`. So reflection is answered from copies in which
-each field has its name.
+each field has its name. The details of errors are among them, so that a client can print
+those too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from google.protobuf import descriptor_pb2, descriptor_pool
+from google.rpc import error_details_pb2
 from grpc_reflection.v1alpha import reflection
 
 if TYPE_CHECKING:
@@ -27,11 +29,12 @@ def enable_reflection(service_names: Iterable[str], server: grpc.aio.Server) -> 
 
 
 def json_named_pool(service_names: Iterable[str]) -> descriptor_pool.DescriptorPool:
-    """The files of these services, and all that they import, with every `json_name` set."""
+    """The files of these services, and all that they need, with every `json_name` set."""
     pool = descriptor_pool.DescriptorPool()
     added: set[str] = set()
     for name in service_names:
         _add(pool, descriptor_pool.Default().FindServiceByName(name).file, added)
+    _add(pool, error_details_pb2.DESCRIPTOR, added)
     return pool
 
 
