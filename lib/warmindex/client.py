@@ -33,15 +33,25 @@ from warmindex.index.route import Match
 from warmindex.index.route import Reason as RouteReason
 from warmindex.publish_stream import PublishStream
 from warmindex.v1 import index_service_pb2 as pb
+from warmindex.watch_stream import watch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Callable,
+        Collection,
+        Iterable,
+        Sequence,
+    )
     from types import TracebackType
 
     from numpy.typing import NDArray
 
     from warmindex.channels import Security
     from warmindex.event import CacheEvent
+    from warmindex.index.selection import Selection
+    from warmindex.watch_stream import WatchStep
 
 DEFAULT_SERVER: Final = "127.0.0.1:50151"
 # A read is answered from memory in milliseconds; whoever waits longer is better off computing.
@@ -114,6 +124,13 @@ class IndexClient:
         """Open a stream of events to the server that is asked first; see `move_on`."""
         address = self._channels.address
         return PublishStream(self._channels.stub(address).PublishEvents(), address)
+
+    def watch(self, selection: Selection, cursor: str = "") -> AsyncGenerator[WatchStep, None]:
+        """Follow changes of one tenant: a snapshot first, or what came after a cursor.
+
+        One watch on one server; see `watch_stream`. A `Mirror` does the rest.
+        """
+        return watch(self._channels, selection, cursor)
 
     def move_on(self, address: str) -> None:
         """Ask the next server first from now on, where `address` has failed."""

@@ -1,0 +1,403 @@
+"""A mirror has what its servers have, whatever happens to them and to the way there."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from support.proxy import Proxy
+from support.questions import content
+from support.server import ServerHere, running
+from warmindex import mirror as mirror_module
+from warmindex.answers import ServerInfo
+from warmindex.client import IndexClient
+from warmindex.errors import InvalidError, UnauthenticatedError, UnavailableError
+from warmindex.event import CacheEvent, Document, EventType, PartitionKey
+from warmindex.index import Index
+from warmindex.index.index import Query
+from warmindex.index.route import Reason as RouteReason
+from warmindex.index.selection import Selection
+from warmindex.mirror import Lag, Mirror
+from warmindex.watch_stream import StepKind, WatchStep
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from pathlib import Path
+
+OWN = "own"
+KEY = PartitionKey("", "m", OWN, "")
+WAIT_S = 30
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def embedded(*numbers: int, **fields: Any) -> CacheEvent:
+    return CacheEvent(
+        **{
+            "type": EventType.EMBEDDED,
+            "replica_id": "r",
+            "model_id": "m",
+            "hash_scheme": OWN,
+            "content_hashes": [key(number) for number in numbers],
+            **fields,
+        }
+    )
+
+
+def cleared(**fields: Any) -> CacheEvent:
+    return embedded(**{"type": EventType.ALL_CLEARED, **fields})
+
+
+def row(*values: float) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.array([values], np.float32)
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    """Let others run until something holds."""
+    async with asyncio.timeout(WAIT_S):
+        while not reached():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def mirror_of(*servers: ServerHere, **fields: Any) -> AsyncIterator[Mirror]:
+    addresses = ",".join(server.address for server in servers)
+    async with IndexClient(addresses) as client, Mirror(client, **fields) as mirror:
+        await mirror.ready(WAIT_S)
+        yield mirror
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[ServerHere]:
+    """A fresh server in this process."""
+    async with running(grace_s=0.5) as here:
+        yield here
+
+
+# ---- over a real server --------------------------------------------------------------------
+
+
+async def test_a_mirror_answers_as_its_server_does(server: ServerHere):
+    """Vectors, documents and routes: from the snapshot, and after each change."""
+    store = server.store
+    texts = [Document("query", "ask a database"), Document("mail", "send a letter")]
+    matrix = np.array([[1, 0], [0, 1]], np.float32)
+    await store.publish(embedded(1, 2, embeddings=matrix, documents=texts, token_count=16))
+    async with mirror_of(server, model_id="m") as mirror:
+        applied = await store.publish(embedded(3, embeddings=row(2, 1), replica_id="s"))
+        await mirror.reached(applied.revision, WAIT_S)
+        assert content(mirror._index) == content(store.index)
+        found = mirror.fetch(KEY, [key(3), key(9), key(1)])
+        assert found.found == [True, False, True]
+        assert np.frombuffer(found.values, np.float32).tolist() == [2, 1, 1, 0]
+        assert [hit.content_hash for hit in mirror.search(KEY, Query(text="letter"))] == [key(2)]
+        query = Query(embedding=row(0, 1)[0], limit=1)
+        assert [hit.content_hash for hit in mirror.search(KEY, query)] == [key(2)]
+        route = mirror.lookup(KEY, {OWN: [key(1), key(2), key(3)]})
+        assert [(match.replica_id, match.blocks) for match in route.matches] == [("r", 2)]
+        assert mirror.lookup(KEY, {OWN: [key(3)]}, replica_ids=["r"]).reason is RouteReason.NO_MATCH
+
+
+async def test_a_mirror_follows_what_it_is_told_to(server: ServerHere):
+    """One tenant, some adapters, without vectors."""
+    store = server.store
+    fields = {"tenant_id": "blue", "adapter_ids": ["a"], "embeddings": False}
+    async with mirror_of(server, **fields) as mirror:
+        for tenant_id in ("", "blue"):
+            for adapter_id in ("", "a"):
+                names = {"tenant_id": tenant_id, "adapter_id": adapter_id}
+                await store.publish(embedded(1, **names, embeddings=row(1, 2)))
+        await mirror.reached(store.revision, WAIT_S)
+        ((place, entry),) = content(mirror._index).items()
+        assert place.key == PartitionKey("blue", "m", OWN, "a")
+        assert entry[1] is None
+
+
+async def test_a_mirror_gives_back_what_clears_retire(server: ServerHere):
+    """A clear is seen at once, and its memory is reclaimed in the background."""
+    store = server.store
+    await store.publish(embedded(*range(4000)))
+    async with mirror_of(server) as mirror:
+        applied = await store.publish(cleared())
+        await mirror.reached(applied.revision, WAIT_S)
+        assert mirror.lookup(KEY, {OWN: [key(1)]}).matches == ()
+        await until(lambda: not mirror._index.reclaimable)
+        assert mirror._index.partition(KEY) is None
+
+
+async def test_a_mirror_works_on_while_the_server_is_away_and_resumes(tmp_path: Path):
+    """It answers from its copy, says so, and catches up without a snapshot."""
+    journal = f"sqlite:///{tmp_path}/journal"
+    async with running(journal=journal, grace_s=2) as server:
+        await server.store.publish(embedded(1, embeddings=row(1, 2)))
+        port = server.server.port
+        client = IndexClient(server.address)
+        mirror = Mirror(client)
+        mirror.start()
+        await mirror.ready(WAIT_S)
+        assert mirror.problem == ""
+    await until(lambda: bool(mirror.problem))
+    assert mirror.usable
+    assert mirror.fetch(KEY, [key(1)]).rows == 1
+    async with running(journal=journal, listen=f"127.0.0.1:{port}") as server:
+        applied = await server.store.publish(embedded(2))
+        await mirror.reached(applied.revision, WAIT_S)
+        assert mirror.resets == 1
+        assert content(mirror._index) == content(server.store.index)
+        await mirror.close()
+        await client.close()
+
+
+async def test_a_mirror_goes_to_another_server(tmp_path: Path):
+    """Of two that share a journal it follows the one that can be reached."""
+    pytest.importorskip("redis", reason="the extra `redis` is not installed")
+    from support.redis_server import RedisServer
+
+    redis_server = RedisServer(tmp_path / "redis").start()
+    try:
+        async with (
+            running(journal=redis_server.url, grace_s=1) as one,
+            running(journal=redis_server.url, grace_s=1) as other,
+            mirror_of(other, one) as mirror,
+        ):
+            await one.store.publish(embedded(1))
+            await other.server.stop()
+            applied = await one.store.publish(embedded(2))
+            await mirror.reached(applied.revision, WAIT_S)
+            assert mirror.resets == 1
+            assert content(mirror._index) == content(one.store.index)
+    finally:
+        redis_server.kill()
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_mirror_is_whole_however_often_its_connection_is_cut(server: ServerHere, seed: int):
+    """In the snapshot, between changes, in the middle of a revision."""
+    chance = random.Random(seed)
+    store = server.store
+    await store.publish(embedded(*range(500), embeddings=np.ones((500, 384), np.float32)))
+    async with (
+        Proxy(server.server.port) as proxy,
+        IndexClient(f"127.0.0.1:{proxy.port}") as client,
+        Mirror(client) as mirror,
+    ):
+        for turn in range(60):
+            numbers = [chance.randrange(800) for _ in range(50)]
+            names = {"replica_id": chance.choice("rs"), "adapter_id": chance.choice(("", "a"))}
+            if chance.random() < 0.3:
+                sweep = {"type": EventType.EVICTED, "hash_scheme": "", "adapter_id": ""}
+                await store.publish(embedded(*numbers, **(names | sweep)))
+            else:
+                matrix = np.full((50, 384), turn + 2, np.float32)
+                rows = len(set(numbers))
+                await store.publish(embedded(*set(numbers), embeddings=matrix[:rows], **names))
+            await asyncio.sleep(chance.choice((0, 0, 0.005)))
+            if chance.random() < 0.15:
+                proxy.cut()
+        await store.publish(embedded(1000))
+        await mirror.reached(store.revision, WAIT_S)
+        assert content(mirror._index) == content(store.index)
+
+
+async def test_a_new_history_gives_a_new_copy(tmp_path: Path):
+    """What the servers have lost, the mirror forgets too, once the new copy is whole."""
+    async with running(grace_s=1) as server:
+        port = server.server.port
+        await server.store.publish(embedded(1))
+        client = IndexClient(server.address)
+        mirror = Mirror(client)
+        mirror.start()
+        await mirror.ready(WAIT_S)
+    async with running(listen=f"127.0.0.1:{port}") as server:
+        applied = await server.store.publish(embedded(2))
+        await mirror.reached(applied.revision, WAIT_S)
+        assert mirror.resets == 2
+        assert content(mirror._index) == content(server.store.index)
+        await mirror.close()
+        await client.close()
+    assert mirror.problem == "closed"
+    assert mirror.fetch(KEY, [key(2)]).found == [False]
+
+
+# ---- whatever a server may say ---------------------------------------------------------------
+
+
+class Script:
+    """A source that says what it is told to: one list of steps a watch, then silence.
+
+    Where there is an event among the steps, it waits for that.
+    """
+
+    def __init__(
+        self, *watches: list[WatchStep | Exception | asyncio.Event], revision: int = 0
+    ) -> None:
+        self.watches = list(watches)
+        self.cursors: list[str] = []
+        self.info = ServerInfo("", "", revision, "memory", 0)
+
+    async def server_info(self) -> ServerInfo:
+        return self.info
+
+    async def watch(
+        self, _selection: Selection, cursor: str = ""
+    ) -> AsyncGenerator[WatchStep, None]:
+        self.cursors.append(cursor)
+        steps = self.watches.pop(0) if self.watches else []
+        for step in steps:
+            if isinstance(step, Exception):
+                raise step
+            if isinstance(step, asyncio.Event):
+                await step.wait()
+            else:
+                yield step
+        if not self.watches:
+            await asyncio.Event().wait()
+
+
+def reset(revision: int) -> WatchStep:
+    return WatchStep(StepKind.RESET, revision, "")
+
+
+def live(revision: int) -> WatchStep:
+    return WatchStep(StepKind.LIVE, revision, f"c{revision}")
+
+
+def part(revision: int, *numbers: int) -> WatchStep:
+    return WatchStep(StepKind.CHANGE, revision, "", embedded(*numbers))
+
+
+def change(revision: int, *numbers: int, **fields: Any) -> WatchStep:
+    return WatchStep(StepKind.CHANGE, revision, f"c{revision}", embedded(*numbers, **fields))
+
+
+@pytest.fixture(autouse=True)
+def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_module, "RETRY_S_FIRST", 0.001)
+    monkeypatch.setattr(mirror_module, "RETRY_S_MAX", 0.01)
+
+
+def keys_of(index: Index) -> set[bytes]:
+    return {place.content_hash for place in content(index)}
+
+
+async def test_the_old_copy_serves_until_the_new_one_is_whole():
+    """A reset builds beside it; a break in between keeps it, and its cursor."""
+    gate, gone = asyncio.Event(), UnavailableError("gone")
+    script = Script(
+        [reset(5), part(5, 1), live(5)],
+        [reset(9), part(9, 2), gate, gone],
+        [live(5), change(6, 3)],
+    )
+    async with Mirror(script) as mirror:
+        await mirror.ready(WAIT_S)
+        await until(lambda: mirror.resets >= 2)
+        assert keys_of(mirror._index) == {key(1)}
+        gate.set()
+        await mirror.reached(6, WAIT_S)
+        assert keys_of(mirror._index) == {key(1), key(3)}
+        assert script.cursors == ["", "c5", "c5"]
+        assert mirror.resets == 2
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        WatchStep(StepKind.UNKNOWN, 6, "c6"),
+        change(6, 2, embeddings=row(1, 2, 3)),
+    ],
+    ids=["an unknown step", "a change that does not fit"],
+)
+async def test_what_it_does_not_understand_makes_it_begin_anew(strange: WatchStep):
+    """It trusts its copy no longer, drops its cursor, and takes a snapshot."""
+    first = change(5, 1, embeddings=row(1, 2))._replace(cursor="")
+    begin, go_on = asyncio.Event(), asyncio.Event()
+    script = Script(
+        [reset(5), first, live(5), begin, strange], [go_on, reset(7), part(7, 4), live(7)]
+    )
+    async with Mirror(script) as mirror:
+        await mirror.ready(WAIT_S)
+        assert keys_of(mirror._index) == {key(1)}
+        begin.set()
+        await until(lambda: len(script.cursors) >= 2)
+        assert not mirror.usable
+        assert not mirror.fetch(KEY, [key(1)]).rows
+        go_on.set()
+        await mirror.reached(7, WAIT_S)
+        assert script.cursors == ["", ""]
+        assert keys_of(mirror._index) == {key(4)}
+
+
+async def test_a_watch_that_begins_without_a_beginning_is_not_trusted():
+    """A change before KIND_RESET or KIND_LIVE is none that a copy can be made of."""
+    script = Script([change(5, 1)], [reset(6), live(6)])
+    async with Mirror(script) as mirror:
+        await mirror.reached(6, WAIT_S)
+        assert keys_of(mirror._index) == set()
+
+
+async def test_a_refusal_is_told_and_tried_again():
+    """Whatever the error: someone may put it right."""
+    script = Script(
+        [UnauthenticatedError("no token")], [InvalidError("no")], [reset(1), part(1, 1), live(1)]
+    )
+    mirror = Mirror(script)
+    assert mirror.problem == "not started"
+    async with mirror:
+        problems = set()
+        while not mirror.usable:
+            await asyncio.sleep(0)
+            problems.add(mirror.problem)
+        assert {"no token", "no"} <= problems
+        assert mirror.problem == ""
+
+
+async def test_a_server_that_says_nothing_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch):
+    """However open the connection looks: the watch goes on elsewhere."""
+    monkeypatch.setattr(mirror_module, "SILENCE_S_MAX", 0.05)
+    script = Script([reset(1), part(1, 1), live(1)])
+    async with Mirror(script) as mirror:
+        await mirror.ready(WAIT_S)
+        await until(lambda: len(script.cursors) >= 3)
+        assert "said nothing" in mirror.problem
+        assert script.cursors[1:3] == ["c1", "c1"]
+        assert mirror.usable
+
+
+async def test_a_mirror_says_how_far_it_may_be_behind():
+    """Nothing while it waits for changes; what it knows of, and since when, where it does not."""
+    now = 100.0
+    script = Script([reset(5), live(5), UnavailableError("gone")], [], revision=9)
+    mirror = Mirror(script, clock=lambda: now)
+    assert mirror.lag is None
+    async with mirror:
+        await mirror.ready(WAIT_S)
+        await until(lambda: len(script.cursors) >= 2)
+        now += 7
+        assert mirror.lag == Lag(revisions=4, seconds=7)
+    script = Script([reset(9), live(9)], revision=9)
+    async with Mirror(script, clock=lambda: now) as mirror:
+        await mirror.ready(WAIT_S)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        now += 7
+        assert mirror.lag == Lag(0, 0.0)
+
+
+async def test_waiting_ends_when_time_is_up():
+    """For readiness, and for a revision."""
+    async with Mirror(Script()) as mirror:
+        with pytest.raises(TimeoutError):
+            await mirror.ready(0.01)
+        with pytest.raises(TimeoutError):
+            await mirror.reached(1, 0.01)
+        assert not mirror.usable
+        assert mirror.fetch(KEY, [key(1)]).found == [False]
+        assert mirror.search(KEY, Query(text="x")) == []
+        assert mirror.lookup(KEY, {OWN: [key(1)]}).reason is RouteReason.UNKNOWN_TENANT
