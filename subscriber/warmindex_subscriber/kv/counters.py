@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since the start. Events are counted once each, whatever number of blocks they name.
+    """Counts since the start. Events are counted once each, whatever number of blocks they name;
+    what is not indexed of blocks that an engine says one by one, as the run that they are.
 
     `entries_published` and `entries_evicted` count content hashes; all else counts frames,
     batches or engine events. An event that is "not indexed" has at least one block that got
@@ -57,6 +58,10 @@ class Counters:
     reports: int = 0
     entries_published: int = 0
     entries_evicted: int = 0
+
+    def add(self, name: str) -> None:
+        """Count one more of the named."""
+        setattr(self, name, getattr(self, name) + 1)
 
     def as_dict(self) -> dict[str, int]:
         """All of them by name."""

@@ -19,12 +19,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from warmindex_subscriber.kv.extra_keys import Taint, taint_of
+from warmindex_subscriber.kv.ranks import RANK_MAX
 
 U64_MASK: Final = 2**64 - 1
 HASH_BYTES: Final = 8
-# Ranks and groups are small numbers; one that is not is no rank and no group. Each names a
-# replica or a copy, so that garbage would make any number of them.
-RANK_MAX: Final = 4095
+# A group is a small number, and names a copy of a block.
 GROUP_MAX: Final = 1023
 # Of an int64 in microseconds: the year 294246.
 _TIMESTAMP_S_MAX: Final = 2**63 / 1e6 - 1

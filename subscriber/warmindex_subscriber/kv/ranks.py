@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 from warmindex.errors import InvalidError, Reason, out_of_range
 
-from warmindex_subscriber.kv.decode import RANK_MAX
-
+# A rank is a small number; one that is not is no rank. Each names a replica, so that garbage
+# would make any number of them.
+RANK_MAX: Final = 4095
 _PORT: Final = re.compile(r"(?P<host>tcp://.+):(?P<port>[0-9]{1,5})", re.ASCII)
 _RANGE: Final = re.compile(r"([0-9]{1,4})-([0-9]{1,4})", re.ASCII)
 _PORT_MAX: Final = 65535

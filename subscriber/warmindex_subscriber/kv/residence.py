@@ -13,7 +13,7 @@ engine's own hashes, where they are asked for, are a second scheme beside the ch
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from warmindex.errors import InvalidError
 from warmindex.event import Tier
@@ -24,6 +24,7 @@ from warmindex_subscriber.kv.copies import Copies, Copy
 from warmindex_subscriber.kv.counters import Counters
 from warmindex_subscriber.kv.decode import Cleared, EngineEvent, Removed, Stored
 from warmindex_subscriber.kv.ledger import KEY_BYTES, HoldsOutput, Ledger, Partition
+from warmindex_subscriber.kv.runs import merged, runs
 
 # Blocks that were seen and not indexed, remembered only so that their children are not
 # counted as orphans, which are the sign of loss.
@@ -54,6 +55,7 @@ class Residence:
         self._copies = Copies()
         self._chain = Ledger(self._copies)
         self._native = Ledger(self._copies)
+        self._partitions: dict[tuple[str, int], Partition] = {}
         self._unindexed: set[int] = set()
         self._block_tokens_of_group: dict[int, int] = {}
 
@@ -63,12 +65,14 @@ class Residence:
 
     def apply(self, events: Iterable[EngineEvent], output: Output) -> None:
         """Take the events in, in order."""
-        for event in events:
-            if type(event) is Stored:
-                self._stored(event, output)
-            elif type(event) is Removed:
+        for run in runs(events):
+            event = run[0]
+            if isinstance(event, Stored):
+                # A run is of one type.
+                self._stored(cast("list[Stored]", run), output)
+            elif isinstance(event, Removed):
                 self._removed(event, output)
-            elif type(event) is Cleared:
+            elif isinstance(event, Cleared):
                 self._counters.cleared += 1
                 self.clear(output)
 
@@ -94,9 +98,21 @@ class Residence:
         if self._unindexed:
             self._unindexed.difference_update(event.keys)
 
-    def _stored(self, event: Stored, output: Output) -> None:
+    def _stored(self, run: list[Stored], output: Output) -> None:
+        self._counters.stored += len(run)
+        try:
+            self._store(merged(run), output)
+        except InvalidError:
+            # Token ids that are none: one event is not what it says, and its neighbours may be.
+            for event in run:
+                try:
+                    self._store(event, output)
+                except InvalidError:
+                    self._counters.malformed += 1
+
+    def _store(self, event: Stored, output: Output) -> None:
+        """Record a BlockStored. Raises InvalidError, before anything is, for a bad token id."""
         counters = self._counters
-        counters.stored += 1
         adapter_id = self._adapters.resolve(event.lora_name, event.lora_id)
         if adapter_id is None:
             counters.unmapped += 1
@@ -109,50 +125,43 @@ class Residence:
         if copy is None:
             counters.copies_exhausted += 1
             return
+        indexed = self._store_chain(event, adapter_id, copy, output)
         if not copy.known:
             counters.medium_unknown += 1
-        try:
-            indexed = self._store_chain(event, adapter_id, copy, output)
-        except InvalidError:
-            # Token ids that are none: the event is not what it says.
-            counters.malformed += 1
-            return
-        self._store_native(event, adapter_id, copy, output)
+        if self._native_scheme is not None:
+            self._store_native(event, adapter_id, copy, output)
         if indexed < len(event.keys) and len(self._unindexed) < UNINDEXED_MAX:
             self._unindexed.update(event.keys[indexed:])
 
     def _store_chain(self, event: Stored, adapter_id: str, copy: Copy, output: Output) -> int:
         """Index what has a key of the chain; the number of leading blocks that have."""
-        count, size = len(event.keys), event.block_size
-        tokens = event.token_ids
+        count, size, tokens = len(event.keys), event.block_size, event.token_ids
         if tokens and type(tokens[0]) is list:
             self._counters.bigram += 1
             return 0
         if not count or not size or len(tokens) != count * size:
             self._counters.unaligned += 1
             return 0
-        if self._is_partial(event):
-            self._counters.partial += 1
-            return 0
-        plain = event.plain_blocks
         if event.taint is not None:
-            name = event.taint.value
-            setattr(self._counters, name, getattr(self._counters, name) + 1)
-            if not plain:
+            self._counters.add(event.taint.value)
+            count = event.plain_blocks
+            if not count:
                 return 0
-            tokens = tokens[: plain * size]
+            tokens = tokens[: count * size]
         parent = None
         if event.parent is not None:
             number = self._chain.key_of(event.parent, size)
             if number is None:
-                self._count_orphan(event.parent)
+                self._counters.add(self._why_no_parent(event.parent, size))
                 return 0
             parent = number.to_bytes(KEY_BYTES, "big")
+        elif self._is_partial_root(event):
+            self._counters.partial += 1
+            return 0
         keys = chain_hashes(tokens, size, parent)
-        partition = Partition(adapter_id, chain_scheme(size), size)
-        hashes = event.keys if plain == count else event.keys[:plain]
-        self._chain.store(hashes, keys, partition, copy, output)
-        return plain
+        hashes = event.keys if count == len(event.keys) else event.keys[:count]
+        self._chain.store(hashes, keys, self._partition(adapter_id, size), copy, output)
+        return count
 
     def _store_native(self, event: Stored, adapter_id: str, copy: Copy, output: Output) -> None:
         if self._native_scheme is None or not event.keys or not event.block_size:
@@ -161,25 +170,28 @@ class Residence:
         partition = Partition(adapter_id, self._native_scheme, event.block_size)
         self._native.store(event.keys, keys, partition, copy, output)
 
-    def _is_partial(self, event: Stored) -> bool:
-        """Whether the block is shorter than those of its chain: full blocks only have keys.
+    def _partition(self, adapter_id: str, size: int) -> Partition:
+        partition = self._partitions.get((adapter_id, size))
+        if partition is None:
+            partition = Partition(adapter_id, chain_scheme(size), size)
+            self._partitions[adapter_id, size] = partition
+        return partition
 
-        Below a parent the parent's size tells; at a beginning the size that the same
-        attention group has shown before does.
+    def _why_no_parent(self, parent: int, size: int) -> str:
+        """The counter for a block whose parent has no key in a chain of that block size.
+
+        One that is shorter than its parent is the rest of a prompt: full blocks only have keys.
         """
-        size = event.block_size
-        if event.parent is not None:
-            largest = self._chain.block_tokens_max(event.parent)
-            return size < largest and self._chain.key_of(event.parent, size) is None
+        if self._chain.block_tokens_max(parent) > size:
+            return "partial"
+        return "orphan_of_unindexed" if parent in self._unindexed else "orphan"
+
+    def _is_partial_root(self, event: Stored) -> bool:
+        """Whether a prompt's first block is shorter than its attention group's have been."""
         if event.group is None:
             return False
+        size = event.block_size
         largest = self._block_tokens_of_group.setdefault(event.group, size)
         if size > largest:
             self._block_tokens_of_group[event.group] = size
         return size < largest
-
-    def _count_orphan(self, parent: int) -> None:
-        if parent in self._unindexed:
-            self._counters.orphan_of_unindexed += 1
-        else:
-            self._counters.orphan += 1

@@ -74,18 +74,22 @@ class Sidecar:
             else None
         )
         self._context = zmq.asyncio.Context()
-        self._streams = [self._stream(publisher, sink) for publisher in options.publishers]
+        self._streams = {one.rank: self._stream(one, sink) for one in options.publishers}
 
     def resync(self, replica_id: str) -> None:
         """Report all that the replica holds, soon: what the sink's `ResyncWanted` calls."""
-        for stream in self._streams:
+        for stream in self._streams.values():
             if replica_id in stream.replica_ids:
                 stream.resync(replica_id)
 
     def stop(self) -> None:
         """End `run`, soon."""
-        for stream in self._streams:
+        for stream in self._streams.values():
             stream.stop()
+
+    def unregister(self, rank: int) -> None:
+        """Follow one rank no longer, and publish that it holds nothing."""
+        self._streams[rank].stop(clear=True)
 
     async def run(self) -> None:
         """Follow the engine until `stop`. The first error of any part ends it, and is raised."""
@@ -94,12 +98,9 @@ class Sidecar:
                 background = [group.create_task(self._log_counters())]
                 if self._versions is not None:
                     background.append(group.create_task(self._versions.run()))
-                await asyncio.wait([group.create_task(one.run()) for one in self._streams])
+                await asyncio.wait([group.create_task(one.run()) for one in self._streams.values()])
                 for task in background:
                     task.cancel()
-            if self._options.clear_at_end:
-                for stream in self._streams:
-                    await stream.clear()
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
@@ -129,6 +130,7 @@ class Sidecar:
             self.counters,
             topic,
             self._versions,
+            clear_at_end=options.clear_at_end,
         )
 
     def _naming(self, publisher: Publisher) -> Callable[[int | None], str]:

@@ -44,7 +44,10 @@ TICK_S: Final = 0.2
 
 
 class Stream:
-    """The batches of one publisher, in order; see the module. `name` is for the log."""
+    """The batches of one publisher, in order; see the module. `name` is for the log.
+
+    `clear_at_end`: whoever ends it takes the engine down with it.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,8 @@ class Stream:
         counters: Counters,
         topic: bytes = b"",
         versions: AdapterVersions | None = None,
+        *,
+        clear_at_end: bool = False,
     ) -> None:
         self._name = name
         self._sockets = sockets
@@ -67,6 +72,7 @@ class Stream:
         self._versions = versions
         self._resync_wanted: set[str] = set()
         self._stopping = False
+        self._clear_at_end = clear_at_end
 
     @property
     def replica_ids(self) -> list[str]:
@@ -77,9 +83,10 @@ class Stream:
         """Report all that the replica holds, soon."""
         self._resync_wanted.add(replica_id)
 
-    def stop(self) -> None:
-        """End `run`, soon."""
+    def stop(self, *, clear: bool = False) -> None:
+        """End `run`, soon; with `clear`, having published that nothing is held any more."""
         self._stopping = True
+        self._clear_at_end |= clear
 
     async def run(self) -> None:
         """Follow the publisher until `stop`."""
@@ -92,11 +99,9 @@ class Stream:
                 await asyncio.sleep(0)
         finally:
             self._sockets.close()
-
-    async def clear(self) -> None:
-        """Publish that nothing is held any more; after `run`."""
-        self._replicas.clear()
-        await self._publish()
+            if self._clear_at_end:
+                self._replicas.clear()
+                await self._publish()
 
     async def _turn(self) -> None:
         # Received first, looked at last: what came over a new connection is then known to
