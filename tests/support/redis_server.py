@@ -45,7 +45,7 @@ class RedisServer:
     kill -9 can tell: an append-only file, written with every command."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self.folder = folder
+        self.folder = folder.resolve()
         self.port = free_port()
         self.options = options
         self.process: subprocess.Popen[bytes] | None = None

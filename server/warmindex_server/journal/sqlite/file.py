@@ -67,6 +67,7 @@ class JournalFile:
         self.path = path
         self.wal = path.with_name(path.name + "-wal")
         self._advised = -1
+        self._untidy = False
         self._db = connect(path)
         try:
             # Says how many frames of the log SQLite has taken over; the next write begins
@@ -115,14 +116,29 @@ class JournalFile:
         for count, frames in groups:
             last += count
             rows.append((last, count, frames))
-        if len(rows) == 1:
-            self._db.execute("INSERT INTO log VALUES (?, ?, ?)", rows[0])
-        else:
-            self._db.execute("BEGIN IMMEDIATE")
-            with self._db:
-                self._db.executemany("INSERT INTO log VALUES (?, ?, ?)", rows)
+        self._tidy()
+        try:
+            if len(rows) == 1:
+                self._db.execute("INSERT INTO log VALUES (?, ?, ?)", rows[0])
+            else:
+                self._db.execute("BEGIN IMMEDIATE")
+                with self._db:
+                    self._db.executemany("INSERT INTO log VALUES (?, ?, ?)", rows)
+        except sqlite3.Error:
+            self._untidy = True
+            raise
         self.revision = last
         return last
+
+    def _tidy(self) -> None:
+        """After an append that failed, take what is left of it out of the write-ahead log.
+
+        It would look like damage to a start after a crash (see wal.py): it was written, maybe
+        with its end, and nobody was told of it.
+        """
+        if self._untidy:
+            busy, _, _ = self._one("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._untidy = bool(busy)
 
     def read_log(self, after: int, bytes_wanted: int) -> list[LogRow]:
         """Rows that end after a revision, in order, until they have that many bytes."""
