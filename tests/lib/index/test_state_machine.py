@@ -235,12 +235,16 @@ class IndexMachine(RuleBasedStateMachine):
             if (embedding is not None and entry.vector)
             or any(word in " ".join(entry.document or ()) for word in text.split())
         }
-        answers = [
-            index.search(key, query, SearchOptions())
-            for index in (self.index, self.eager, self.lazy)
-        ]
-        assert {hit.content_hash for hit in answers[0]} == expected
-        assert answers[0] == answers[1] == answers[2]
+        answers = []
+        for index in (self.index, self.eager, self.lazy):
+            hits = index.search(key, query, SearchOptions())
+            assert {hit.content_hash for hit in hits} == expected
+            model = index.models.get((key.tenant_id, key.model_id))
+            # Words are weighed by how many documents have them, and those of retired entries
+            # count until they are reclaimed.
+            if not text or model is None or not model.holders.retired:
+                answers.append(hits)
+        assert all(hits == answers[0] for hits in answers)
 
     @rule(
         key=world.partition_keys,
@@ -273,6 +277,15 @@ class IndexMachine(RuleBasedStateMachine):
             if rows:
                 assert fetched.dimensions == self.plain.dimensions(key)
 
+    def apply_in_steps(self, record: Record) -> Applied:
+        """As a server does with large reports; what is retired may go in between."""
+        steps = []
+        for step in self.eager.apply_in_steps(self.revision, record):
+            steps.append(step)
+            self.eager.reclaim_step()
+        assert not any(steps[:-1])
+        return steps[-1]
+
     @invariant()
     def everything_is_as_in_the_model(self) -> None:
         for index in (self.index, self.eager, self.lazy):
@@ -301,7 +314,10 @@ class IndexMachine(RuleBasedStateMachine):
         self.revision += 1
         expected = self.plain.apply(self.revision, record)
         for index in (self.index, self.eager, self.lazy):
-            applied = index.apply(self.revision, record)
+            if index is self.eager:
+                applied = self.apply_in_steps(record)
+            else:
+                applied = index.apply(self.revision, record)
             assert verdict_of(applied) == expected._replace(effects=())
             assert effects(applied) == Counter(expected.effects)
             assert applied.revision == self.revision
@@ -353,8 +369,8 @@ def test_the_index_is_the_plain_model_for_long():
     run_state_machine_as_test(
         IndexMachine,
         settings=settings(
-            max_examples=1000,
-            stateful_step_count=60,
+            max_examples=400,
+            stateful_step_count=50,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
