@@ -11,7 +11,8 @@
     newer epoch, number 1, holds        applies     yes: the last life's holds may be stale
     newer epoch, another number         applies     yes: events are missing
     ALL_CLEARED that applies            applies     no: nothing is left to be wrong about
-    ALL_CLEARED by the server           applies     yes: the producer still believes in them
+    ALL_CLEARED by the server, holds    applies     yes: the producer still believes in them
+    ALL_CLEARED by the server, none     applies     as it was
     a report that applies               applies     no: it said everything
 
 Holds without a number count as the last life's: epoch 0 comes before every other.
