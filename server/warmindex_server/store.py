@@ -21,10 +21,11 @@ from warmindex.index import Index, is_large
 from warmindex.index.snapshot import Snapshot
 
 from warmindex_server.commit import committer_of
+from warmindex_server.journal.base import JournalMovedError
 from warmindex_server.watch import EffectLog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from warmindex.index import Applied
     from warmindex.index.selection import Selection
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# At the start of a server: its journal is mended or a new snapshot is there by then.
+LOADS_MAX: Final = 5
 # No step on the event loop may hold it longer: a reader's p99 depends on it.
 LOOP_HOLD_S_MAX: Final = 0.002
 
@@ -56,6 +59,9 @@ class Store:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._ticket = count()
         self._stepped = 0.0
+        # Called after each load: what is kept beside the index begins anew.
+        self.loaded: list[Callable[[], None]] = []
+        self._history_id = journal.history_id
         # Records that the last load took from the log, behind the snapshot.
         self.replayed = 0
         self._away = ""
@@ -72,8 +78,8 @@ class Store:
 
     @property
     def history_id(self) -> str:
-        """The journal's history."""
-        return self.journal.history_id
+        """The history that the index is of: the journal's, but for while it is loaded anew."""
+        return self._history_id
 
     @property
     def problem(self) -> str:
@@ -84,15 +90,24 @@ class Store:
 
     async def start(self) -> None:
         """Load what the journal has, and begin to take records."""
-        await self.load()
+        for _ in range(LOADS_MAX - 1):
+            try:
+                await self.load()
+                break
+            except JournalMovedError as error:
+                _log.warning("the journal has moved while it was loaded, again: %s", error.message)
+        else:
+            await self.load()
         await self._committer.start()
 
     async def load(self) -> None:
         """Rebuild the index from the journal: its snapshot, then what came after.
 
         Readers see the old index until the new one is whole. Watchers go on where they stood,
-        if the log that was replayed reaches back to there.
+        if the log that was replayed reaches back to there. Raises JournalMovedError where the
+        journal has moved meanwhile.
         """
+        history_id, begun = self.journal.history_id, self.journal.revision
         snapshot = await self.journal.snapshot()
         index = Index(snapshot.revision if snapshot else self.journal.revision)
         log = self.log.anew(snapshot.revision if snapshot else 0)
@@ -114,8 +129,17 @@ class Store:
             if batch:
                 _log.info("replaying %s", self.progress)
         self.progress = ""
+        if self.journal.history_id != history_id:
+            raise JournalMovedError("another history has begun meanwhile", new_history=True)
+        # A history that began upon less than was known here still starts above all of it.
+        index.revision = max(index.revision, begun)
+        # In one step: whoever asks meets the new index with its history, or neither.
         self.index = index
+        self._history_id = history_id
         self.log.replace(log, index.revision)
+        self._reached(index.revision)
+        for each in self.loaded:
+            each()
 
     def journal_away(self, reason: str) -> None:
         """Note that the journal cannot be reached ("" once it is again)."""
@@ -163,10 +187,7 @@ class Store:
             listener.applied(record, applied)
         if applied.vectors_replaced:
             self._warn_of_replaced_vectors(record, applied)
-        while self._waiting and self._waiting[0][0] <= revision:
-            _, _, waiter = heappop(self._waiting)
-            if not waiter.done():
-                waiter.set_result(None)
+        self._reached(revision)
         if self.index.reclaimable and self._reclaiming is None:
             self._reclaiming = asyncio.create_task(self._reclaim())
         return applied
@@ -228,6 +249,13 @@ class Store:
             if place in self._waiting:
                 self._waiting.remove(place)
                 heapify(self._waiting)
+
+    def _reached(self, revision: int) -> None:
+        """A revision is applied: whoever waits for it, or for one before, goes on."""
+        while self._waiting and self._waiting[0][0] <= revision:
+            _, _, waiter = heappop(self._waiting)
+            if not waiter.done():
+                waiter.set_result(None)
 
     def stop_waiting(self) -> None:
         """The server goes away: nobody waits for a revision any longer."""
