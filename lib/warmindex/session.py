@@ -25,6 +25,7 @@ from warmindex.build import Builder, Built, Counts, Item
 from warmindex.client import IndexClient
 from warmindex.embedders import Embedder, EmbedderError, IdentityUnavailableError
 from warmindex.event import FloatMatrix
+from warmindex.mirror import Mirror
 from warmindex.session_tools import SessionTools
 from warmindex.tools import Tool, by_hash, tools_of
 
@@ -71,14 +72,20 @@ class Session:
         tenant_id: str = "",
         adapter_id: str = "",
         publish_documents: bool = True,
+        mirror: Mirror | bool = False,
     ) -> None:
         """Begin to get the vectors of `tools` ready, and return at once.
 
         `tools` are `Tool`s, MCP tools, mappings with "name" and "description", or pairs of
         them. `embedder` None finds by words alone; `client` None works without an index.
-        `publish_documents` False keeps the texts at home. Raises InvalidError for what is
-        no tool.
+        `publish_documents` False keeps the texts at home. `mirror` is a copy of the index in
+        this process, which sessions of a gateway share; True makes one for this session.
+        It is asked before the index. Raises InvalidError for what is no tool.
         """
+        self._own_mirror = None
+        if mirror is True and client is not None:
+            self._own_mirror = Mirror(client, tenant_id, adapter_ids=(adapter_id,), documents=False)
+            self._own_mirror.start()
         self._embedder = embedder
         self._builder = (
             Builder(
@@ -87,6 +94,7 @@ class Session:
                 replica_id=replica_id,
                 tenant_id=tenant_id,
                 adapter_id=adapter_id,
+                mirror=self._own_mirror if isinstance(mirror, bool) else mirror,
             )
             if embedder is not None
             else None
@@ -287,6 +295,8 @@ class Session:
             self._building.cancel()
             with suppress(asyncio.CancelledError):
                 await self._building
+        if self._own_mirror is not None:
+            await self._own_mirror.close()
 
 
 def _valid(text: str) -> str:

@@ -12,6 +12,7 @@ from warmindex.client import IndexClient
 from warmindex.embedders import Embedder, EmbedderError, FailureKind, TextFailure
 from warmindex.event import PartitionKey
 from warmindex.hashing import TEXT_SHA256
+from warmindex.mirror import Mirror
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +24,8 @@ class Builder:
     """Builds for one holder in one tenant and adapter.
 
     `client` None works without an index. `hold_found`: publish this holder's hold on what
-    the index has already, which a catalogue needs and a gateway does not.
+    the index has already, which a catalogue needs and a gateway does not. `mirror`, where it
+    is usable, is asked before any server.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Builder:
         tenant_id: str = "",
         adapter_id: str = "",
         hold_found: bool = False,
+        mirror: Mirror | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self.embedder = embedder
@@ -43,6 +46,7 @@ class Builder:
         self.tenant_id = tenant_id
         self.adapter_id = adapter_id
         self.hold_found = hold_found
+        self.mirror = mirror
         self.patience_s = patience_s
         self._verified = ""
         self.counts = Counts()

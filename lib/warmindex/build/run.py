@@ -76,6 +76,7 @@ class Run:
 
     async def finished(self) -> bool:
         """Settle every text; False where the identity changed and all must begin again."""
+        self._take_from_mirror()
         async with asyncio.TaskGroup() as group:
             for _ in range(min(WORKERS, -(-len(self._todo) // SHARE_TEXTS))):
                 group.create_task(self._work())
@@ -95,6 +96,23 @@ class Run:
                 async with self._renewing(claimant_id, share):
                     await self._embed(claimant_id, share)
                 self._under_way.difference_update(share)
+
+    def _take_from_mirror(self) -> None:
+        """Take what a copy in this process has; it may lack what a server has by now."""
+        mirror = self._builder.mirror
+        if mirror is None or not mirror.usable or not self._built.model_id:
+            return
+        asked = list(self._todo)
+        fetched = mirror.fetch(self._partition, asked)
+        rows = iter(
+            np.frombuffer(fetched.values, np.float32).reshape(fetched.rows, fetched.dimensions)
+        )
+        for content_hash, found in zip(asked, fetched.found, strict=True):
+            if found:
+                self._built.vectors[content_hash] = next(rows)
+                del self._todo[content_hash]
+        self._built.counts.reused += fetched.rows
+        self._tell()
 
     # ---- asking ------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from support.server import ServerHere
 from warmindex.client import IndexClient
 from warmindex.errors import InvalidError
 from warmindex.index import listing
+from warmindex.mirror import Mirror
 from warmindex.session import Session, ToolHit
 from warmindex.tools import Tool
 
@@ -296,3 +297,36 @@ async def test_a_catalogue_some_months_later_embeds_what_changed_and_nothing_els
     session.update(old)
     assert await session.ready()
     assert backend.texts.total() == 140 + len(texts_new - texts_old)
+
+
+# ---- mirrors ---------------------------------------------------------------------------
+
+
+async def test_a_mirror_answers_while_the_server_is_away(
+    open_session: Open, backend: EmbeddingServer, index: ServerHere
+):
+    """What a copy in the process has is reused although no server can be reached."""
+    assert await open_session(TOOLS).ready()
+    async with Mirror(index.client, documents=False) as mirror:
+        await mirror.ready(timeout_s=10)
+        await index.server.stop()
+        session = open_session(TOOLS, mirror=mirror)
+        assert await session.ready()
+        assert (session.counts.reused, session.counts.index_errors) == (3, 0)
+    assert backend.texts.total() == 3
+
+
+async def test_a_session_may_have_a_mirror_of_its_own(
+    open_session: Open, backend: EmbeddingServer, index: ServerHere
+):
+    """With mirror=True a later list is served from the session's own copy."""
+    assert await open_session(TOOLS).ready()
+    session = open_session(TOOLS[:1], mirror=True)
+    assert await session.ready()
+    assert session._own_mirror is not None
+    await session._own_mirror.ready(timeout_s=10)
+    await index.server.stop()
+    session.update(TOOLS)
+    assert await session.ready()
+    assert session.counts.reused == 3
+    assert backend.texts.total() == 3
