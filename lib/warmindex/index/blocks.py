@@ -72,7 +72,7 @@ class Block:
         rows = len(self.rows)
         if self.rows.nbytes > GROWN_BYTES_MAX:
             rows = self.used
-        return rows * 4 * (self.rows.shape[1] + 1) + self.free.__sizeof__()
+        return int(rows * 4 * (self.rows.shape[1] + 1) + self.free.__sizeof__())
 
     def append(self, rows: NDArray[np.float32]) -> int:
         """Store as many of `rows` as fit after the used places; say how many."""
@@ -181,10 +181,12 @@ def cosines(rows: NDArray[np.float32], query: NDArray[np.float32]) -> NDArray[np
     wide = rows.astype(np.float64)
     query_wide = query.astype(np.float64)
     scale = np.sqrt((wide * wide).sum(axis=1)) * np.sqrt((query_wide * query_wide).sum())
-    return np.clip((wide * query_wide).sum(axis=1) / scale, -1.0, 1.0)
+    cosine: NDArray[np.float64] = np.clip((wide * query_wide).sum(axis=1) / scale, -1.0, 1.0)
+    return cosine
 
 
 def unit(query: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale a query (d,) to length 1, in float64 so that no finite value overflows."""
     wide = query.astype(np.float64)
-    return (wide / np.sqrt((wide * wide).sum())).astype(np.float32)
+    scaled: NDArray[np.float32] = (wide / np.sqrt((wide * wide).sum())).astype(np.float32)
+    return scaled
