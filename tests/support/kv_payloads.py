@@ -123,6 +123,7 @@ class Engine:
         self.counters.batches_undecodable += batch.undecodable
         self.counters.malformed += batch.malformed
         self.counters.unknown += batch.unknown
+        self._outbox.timestamp_us = batch.timestamp_us
         self.residence.apply(batch.events, self._outbox)
         events = self._outbox.take()
         self.index.take(events)

@@ -109,13 +109,9 @@ class Ledger:
             records.update(zip(hashes, map(new.__or__, numbers), strict=True))
             output.began(partition, copy.tier, keys)
             return
-        begun = [
-            key
-            for engine_hash, key, number in zip(hashes, keys, numbers, strict=True)
-            if self._store_one(engine_hash, new | number, copy.tier, output)
-        ]
-        if begun:
-            output.began(partition, copy.tier, begun)
+        for engine_hash, key, number in zip(hashes, keys, numbers, strict=True):
+            if self._store_one(engine_hash, new | number, copy.tier, output):
+                output.began(partition, copy.tier, (key,))
 
     def remove(self, hashes: Iterable[int], mask: int, output: HoldsOutput) -> None:
         """Take the copies in `mask` from each block; hashes without a record are passed over."""
