@@ -32,8 +32,6 @@ KEPT_BYTES: Final = 64 * 2**20
 # While a snapshot is being sent, what comes meanwhile must still be there at its end, or the
 # watcher begins anew, and again, as long as a fleet that fills up publishes at full speed.
 HELD_BYTES: Final = 256 * 2**20
-# One read of the log: a watcher that waits for its client holds on to this much of it.
-READ_BYTES: Final = 4 * 2**20
 
 # The objects of one record's effects, of one change, of one hash beside its bytes, of a text.
 _EFFECTS_BYTES: Final = 600
@@ -71,14 +69,13 @@ class Stream:
         """Whether nothing is in it, and no one follows it."""
         return self._start == len(self._effects) and not self.followers
 
-    def after(self, revision: int) -> Sequence[Effects]:
-        """Some effects after a revision, in order: about READ_BYTES, one at least, or none."""
-        begin = bisect_right(self._effects, revision, self._start, key=_revision_of)
-        end, size = begin, 0
-        while end < len(self._effects) and size < READ_BYTES:
-            size += self._effects[end].size_bytes
-            end += 1
-        return self._effects[begin:end]
+    def after(self, revision: int) -> Effects | None:
+        """The first effects after a revision.
+
+        One record's at a time: a watcher that waits for its client holds on to no more.
+        """
+        place = bisect_right(self._effects, revision, self._start, key=_revision_of)
+        return self._effects[place] if place < len(self._effects) else None
 
     async def sleep(self, timeout_s: float) -> None:
         """Return when something has come, when someone wakes all, or when time is up."""

@@ -16,7 +16,7 @@ from warmindex.v1 import event_pb2, index_service_pb2
 from warmindex.wire import document_to_wire, rows_to_wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from warmindex.index import Change
     from warmindex.index.selection import Selection
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # Watchers of the same thing that keep up read a response within milliseconds of each other;
 # whoever is further behind pays for the encoding of its own.
 CACHE_BYTES: Final = 16 * 2**20
+# An event that reaches more partitions and tiers than this, or a report, is encoded as it is
+# sent, by each watch for itself: keeping it would hold memory, and encoding it at once the loop.
+CACHED_CHANGES_MAX: Final = 8
 
 
 class Encoder:
@@ -52,29 +55,30 @@ class Encoder:
 
     def responses(
         self, scope: CursorScope, selection: Selection, effects: Effects
-    ) -> Sequence[bytes]:
+    ) -> Iterable[bytes]:
         """The responses that tell a watch of one revision's effects; none where none matches."""
+        if self._watchers[scope] < 2 or len(effects.changes) > CACHED_CHANGES_MAX:
+            return self._encoded(scope, selection, effects)
         key = (scope, effects.revision)
         known = self._cache.get(key)
-        if known is not None:
-            return known
-        changes = [change for change in effects.changes if selection.has(change)]
-        if not changes:
-            return ()
-        self.encoded += 1
-        events = [event for change in changes for event in events_of(change, selection)]
-        last = len(events) - 1
-        responses = [
-            index_service_pb2.WatchEventsResponse(
-                event=event,
-                cursor=scope.cursor(effects.revision) if position == last else "",
-                revision=effects.revision,
-            ).SerializeToString()
-            for position, event in enumerate(events)
-        ]
-        if self._watchers[scope] > 1:
-            self._keep(key, responses)
-        return responses
+        if known is None:
+            known = list(self._encoded(scope, selection, effects))
+            self._keep(key, known)
+        return known
+
+    def _encoded(
+        self, scope: CursorScope, selection: Selection, effects: Effects
+    ) -> Iterator[bytes]:
+        """One after the other as they are asked for: a report may have changed millions."""
+        before = None
+        for change in filter(selection.has, effects.changes):
+            self.encoded += 1
+            for event in events_of(change, selection):
+                if before is not None:
+                    yield _response(before, "", effects.revision)
+                before = event
+        if before is not None:
+            yield _response(before, scope.cursor(effects.revision), effects.revision)
 
     def _keep(self, key: tuple[CursorScope, int], responses: Sequence[bytes]) -> None:
         self._cache[key] = responses
@@ -82,6 +86,12 @@ class Encoder:
         while self._size_bytes > self._cache_bytes:
             _, oldest = self._cache.popitem(last=False)
             self._size_bytes -= sum(map(len, oldest))
+
+
+def _response(event: event_pb2.CacheEvent, cursor: str, revision: int) -> bytes:
+    return index_service_pb2.WatchEventsResponse(
+        event=event, cursor=cursor, revision=revision
+    ).SerializeToString()
 
 
 def events_of(change: Change, selection: Selection) -> Iterator[event_pb2.CacheEvent]:

@@ -13,6 +13,7 @@ longer has what comes next, the watch says so with a reset and starts from a sna
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -28,7 +29,9 @@ from warmindex_server.rpc.cursors import CursorScope
 from warmindex_server.rpc.effects import Encoder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
+
+    from warmindex.record import SnapshotPart
 
     from warmindex_server.store import Store
     from warmindex_server.watch import EffectLog, Stream
@@ -49,6 +52,9 @@ class Watches:
         self.idle_s = idle_s
         self.encoder = Encoder()
         self.closing = False
+        # A step of a snapshot takes a millisecond or two: one at a time between others' turns,
+        # however many watchers begin anew at once.
+        self.turn = asyncio.Lock()
 
     def close(self) -> None:
         """Let every watch end with KIND_CLOSING."""
@@ -82,6 +88,17 @@ def _selection(request: pb.WatchEventsRequest) -> Selection:
         not request.omit_embeddings,
         not request.omit_documents,
     )
+
+
+def _pages(step: Sequence[SnapshotPart] | None, revision: int) -> list[bytes] | None:
+    """The responses of one step of a snapshot; None after the last."""
+    if step is None:
+        return None
+    return [
+        pb.WatchEventsResponse(event=event_to_wire(part), revision=revision).SerializeToString()
+        for part in step
+        if isinstance(part, CacheEvent)
+    ]
 
 
 class _Watch:
@@ -134,12 +151,14 @@ class _Watch:
         ):
             generation, revision = self._log.generation, snapshot.revision
             yield self._bookmark(pb.Bookmark.KIND_RESET, None, revision)
-            for step in snapshot.steps():
-                for part in step:
-                    if isinstance(part, CacheEvent):
-                        event = event_to_wire(part)
-                        response = pb.WatchEventsResponse(event=event, revision=revision)
-                        yield response.SerializeToString()
+            steps = snapshot.steps()
+            while True:
+                async with self._watches.turn:
+                    pages = _pages(next(steps, None), revision)
+                if pages is None:
+                    break
+                for page in pages:
+                    yield page
                 if self._watches.closing or self._lost(stream, generation, revision):
                     return
                 await self._store.give_way()
@@ -158,20 +177,18 @@ class _Watch:
                 if self._resuming:
                     self._resuming = False
                     yield self._bookmark(pb.Bookmark.KIND_LIVE, position)
-                batch = stream.after(position)
-                for effects in batch:
+                effects = stream.after(position)
+                if effects is not None:
                     for response in encoder.responses(self._scope, self._selection, effects):
                         yield response
                     self._position = position = effects.revision
-                    if self._watches.closing:
-                        return
-                if not batch:
+                else:
                     # What else was applied meanwhile is of other streams.
                     self._position = position = max(position, log.revision)
                 quiet_s = time.monotonic() - self.sent_s
                 if quiet_s >= self._watches.idle_s:
                     yield self._bookmark(pb.Bookmark.KIND_IDLE, position)
-                elif batch:
+                elif effects is not None:
                     await self._store.give_way()
                 else:
                     await stream.sleep(self._watches.idle_s - quiet_s)
