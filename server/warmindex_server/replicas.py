@@ -1,4 +1,8 @@
-"""When each replica was last heard from. A matter of this server's clock, never of the index."""
+"""When each replica was last heard from. A matter of the servers' clocks, never of the index.
+
+Servers that share a journal tell each other: what one has heard itself and the others cannot
+know from the journal is its news.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ class Heard:
         self._clock = clock
         self._at_s: dict[ReplicaKey, float] = {}
         self._under_way: Counter[ReplicaKey] = Counter()
+        self._news: set[ReplicaKey] | None = None
 
     def applied(self, record: Record, applied: Applied) -> None:  # noqa: ARG002 - any verdict counts
         """A record of the producer's own is a sign of life; one that a server made is not."""
@@ -31,11 +36,18 @@ class Heard:
         if (isinstance(record, CacheEvent) and record.cause is Cause.NONE) or isinstance(
             record, UsedNumber | Report
         ):
-            self.note((record.tenant_id, record.replica_id))
+            self._at_s[record.tenant_id, record.replica_id] = self._clock()
 
     def note(self, key: ReplicaKey) -> None:
-        """The replica has just been heard from."""
+        """The replica has just been heard from, here."""
         self._at_s[key] = self._clock()
+        if self._news is not None:
+            self._news.add(key)
+
+    def note_at(self, key: ReplicaKey, at_s: float) -> None:
+        """Another server has heard from the replica, at a time on this one's clock."""
+        if at_s > self._at_s.get(key, float("-inf")):
+            self._at_s[key] = at_s
 
     @contextmanager
     def during(self, keys: Collection[ReplicaKey]) -> Iterator[None]:
@@ -48,9 +60,8 @@ class Heard:
         try:
             yield
         finally:
-            now_s = self._clock()
             for key in keys:
-                self._at_s[key] = now_s
+                self.note(key)
                 self._under_way[key] -= 1
                 if not self._under_way[key]:
                     del self._under_way[key]
@@ -63,3 +74,19 @@ class Heard:
         """Seconds since the replica was heard from; None if it never was since the start."""
         last_s = self.last_s(key)
         return None if last_s is None else max(0.0, self._clock() - last_s)
+
+    # ---- between servers ---------------------------------------------------------------
+
+    def share(self) -> None:
+        """Collect news from now on: somebody takes them."""
+        self._news = set()
+
+    def take_news(self) -> set[ReplicaKey]:
+        """Who was heard from here since this was last asked, and who is just being heard."""
+        news, self._news = self._news or set(), set()
+        return news | self._under_way.keys()
+
+    def give_back_news(self, keys: Collection[ReplicaKey]) -> None:
+        """Nobody could be told."""
+        if self._news is not None:
+            self._news.update(keys)

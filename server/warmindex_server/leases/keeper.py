@@ -9,6 +9,11 @@ the lease is still the one that ran out, so one that was replaced meanwhile lose
                   +--------- yes ------------+
 
 A replica that is heard from in between keeps its lease; it is told to report what it holds.
+
+Several servers may share the journal. One of them judges, and only up to the time for which it
+knows whom all of them have heard. Whoever hears from a replica that was silent for as long as
+its lease lasts sets the lease anew: what another server is about to journal is then void, and
+so is what one that was stopped in the middle journals when it goes on.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -25,6 +30,7 @@ from warmindex.event import CacheEvent, Cause, EventType
 from warmindex.index import Applied, Index, Outcome
 from warmindex.record import Conditional, Lease, LeaseState, Record
 
+from warmindex_server.leader import Alone, Leadership
 from warmindex_server.leases.resyncs import Resyncs
 from warmindex_server.leases.table import LeaseTable, RunningLease
 from warmindex_server.replicas import Heard, ReplicaKey
@@ -34,8 +40,9 @@ _log = logging.getLogger(__name__)
 # A server that looks at a lease so much too late was stopped or starved, and could not hear
 # anybody meanwhile. The shortest lease is twice as long.
 HELD_UP_S_MAX: Final = 0.5
-# While the journal cannot be written no lease can be ended.
-RETRY_S: Final = 1.0
+# While the journal cannot be written no lease can be ended; nor by a server that follows, or
+# before all servers have told whom they have heard.
+RETRY_S: Final = 0.5
 
 
 class Writer(Protocol):
@@ -52,8 +59,8 @@ class Writer(Protocol):
 class LeaseKeeper:
     """Runs the leases of an index; a listener of the store.
 
-    `is_leader` says whether it is this server that ends leases: one of those that share a
-    journal does, and the others only follow, so that each can take over.
+    Of the servers that share a journal the leader ends leases; the others only follow, so that
+    each can take over.
     """
 
     def __init__(
@@ -61,11 +68,11 @@ class LeaseKeeper:
         store: Writer,
         heard: Heard,
         clock: Callable[[], float] = time.monotonic,
-        is_leader: Callable[[], bool] = lambda: True,
+        leadership: Leadership | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._is_leader = is_leader
+        self._leadership = leadership or Alone(clock)
         self._table = LeaseTable(heard.last_s)
         self._resyncs = Resyncs()
         self._index: Index | None = None
@@ -93,8 +100,21 @@ class LeaseKeeper:
         ends_s = self._table.ends_s(key)
         return None if ends_s is None else max(0.0, ends_s - self._clock())
 
+    def late(self, keys: Iterable[ReplicaKey]) -> set[ReplicaKey]:
+        """Whose lease somebody may be ending, so that a renewal of it must be journaled.
+
+        To be asked when they are heard from, and before that is noted.
+        """
+        now_s = self._clock()
+        if not self._leadership.in_touch:
+            return {key for key in keys if key in self._store.index.leases}
+        return {key for key in keys if key in self._ending or self._table.late(key, now_s)}
+
     def to_set(
-        self, leases: Mapping[ReplicaKey, Lease], told: Collection[ReplicaKey]
+        self,
+        leases: Mapping[ReplicaKey, Lease],
+        told: Collection[ReplicaKey],
+        late: Collection[ReplicaKey],
     ) -> list[Lease]:
         """Of a stream's leases, those to journal with its next message.
 
@@ -106,13 +126,17 @@ class LeaseKeeper:
         records = []
         for key, lease in leases.items():
             state = there.get(key)
-            if (
-                state is None
-                or key in self._ending
-                or (key in told and state.ttl_ms != lease.ttl_ms)
-            ):
+            if state is None or key in late or (key in told and state.ttl_ms != lease.ttl_ms):
                 records.append(lease)
         return records
+
+    def to_renew(self, keys: Iterable[ReplicaKey]) -> list[Lease]:
+        """The leases to journal before what their replicas send by itself."""
+        there = self._store.index.leases
+        return [
+            Lease(replica_id=key[1], tenant_id=key[0], ttl_ms=there[key].ttl_ms)
+            for key in self.late(keys)
+        ]
 
     def resync_required(self, keys: Collection[ReplicaKey]) -> bool:
         """Whether one of these replicas owes a report."""
@@ -143,6 +167,10 @@ class LeaseKeeper:
         else:
             self._table.end((record.tenant_id, record.replica_id))
 
+    def begin_again(self) -> None:
+        """Nobody could be heard for a while: each lease runs anew."""
+        self._table.begin_again(self._clock())
+
     def _follow_index(self) -> bool:
         """Begin anew where the store has another index: with its leases, as after a start."""
         index = self._store.index
@@ -161,13 +189,10 @@ class LeaseKeeper:
             if not await self._until_next():
                 continue
             over = self._table.over(self._clock())
-            if not over:
-                continue
-            if self._is_leader():
+            if over:
                 await self._end(over)
-            else:
                 for lease in over:
-                    self._table.put_back(lease, self._clock() + lease.ttl_s)
+                    self._table.put_back(lease, self._clock() + RETRY_S)
 
     async def _until_next(self) -> bool:
         """Sleep until a lease may be over; False where it is to be asked again."""
@@ -187,12 +212,15 @@ class LeaseKeeper:
         return True
 
     async def _end(self, over: Sequence[RunningLease]) -> None:
-        self._ending.update(lease.key for lease in over)
+        until_s = await self._leadership.judges_until_s()
+        if until_s is None:
+            return
+        left = [lease for lease in over if self._is_over(lease, until_s)]
+        self._ending.update(lease.key for lease in left)
         try:
-            left = [lease for lease in over if self._is_over(lease)]
             while clears := [clear for lease in left for clear in self._clears(lease)]:
                 await self._store.publish_all(clears)
-                left = [lease for lease in left if self._is_over(lease)]
+                left = [lease for lease in left if self._is_over(lease, until_s)]
             await self._store.publish_all([_end_of(lease) for lease in left])
             for lease in left:
                 _log.info("lease of %r in tenant %r is over", lease.key[1], lease.key[0])
@@ -200,12 +228,10 @@ class LeaseKeeper:
             _log.warning("leases that are over cannot be ended just now: %s", error.message)
         finally:
             self._ending.clear()
-            for lease in over:
-                self._table.put_back(lease, self._clock() + RETRY_S)
 
-    def _is_over(self, lease: RunningLease) -> bool:
+    def _is_over(self, lease: RunningLease, until_s: float) -> bool:
         ends_s = self._table.ends_s(lease.key)
-        return ends_s is not None and ends_s <= self._clock()
+        return ends_s is not None and ends_s <= until_s
 
     def _clears(self, lease: RunningLease) -> list[Conditional]:
         tenant_id, replica_id = lease.key

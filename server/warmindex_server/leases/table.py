@@ -72,6 +72,18 @@ class LeaseTable:
         for lease in self._leases.values():
             lease.began_s = now_s
 
+    def late(self, key: ReplicaKey, now_s: float) -> bool:
+        """Whether a lease's replica was silent for as long as it lasts, or since ever.
+
+        By what was heard alone, whenever the lease began here: another server may be about to
+        end it.
+        """
+        lease = self._leases.get(key)
+        if lease is None:
+            return False
+        heard_s = self._last_heard_s(key)
+        return heard_s is None or heard_s + lease.ttl_s <= now_s
+
     def ends_s(self, key: ReplicaKey) -> float | None:
         """When a lease is over if nothing more is heard; None where there is none."""
         lease = self._leases.get(key)

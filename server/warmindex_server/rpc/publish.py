@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from warmindex.record import UsedNumber
     from warmindex.v1.error_reason_pb2 import ErrorReason
 
+    from warmindex_server.leases.keeper import LeaseKeeper
     from warmindex_server.replicas import Heard
     from warmindex_server.rpc.stream_leases import StreamLeases
     from warmindex_server.store import Store
 
 
 async def publish_event(
-    store: Store, heard: Heard, request: pb.PublishEventRequest
+    store: Store, heard: Heard, leases: LeaseKeeper, request: pb.PublishEventRequest
 ) -> pb.PublishEventResponse:
     """Apply one event; an invalid one is an error, after its number is used up."""
     if not request.HasField("event"):
@@ -38,8 +39,10 @@ async def publish_event(
         if used is not None:
             await store.publish(used)
         raise
-    with heard.during([(event.tenant_id, event.replica_id)]):
-        applied = await store.publish(event)
+    producer = [(event.tenant_id, event.replica_id)]
+    first = leases.to_renew(producer)
+    with heard.during(producer):
+        *_, applied = await store.publish_all([*first, event])
     if applied.outcome is Outcome.REFUSED:
         field = "event.embeddings.dimensions"
         raise InvalidError(applied.error, field=field, reason=applied.reason)
@@ -64,7 +67,7 @@ async def publish_batch(
     with leases.renewed():
         records, faults = await _records(store, request)
         # Leases go first: a crash in between leaves a lease without holds, never the reverse.
-        first = leases.to_journal(told)
+        first = leases.to_journal(told, records.values())
         results = await store.publish_all([*first, *records.values()])
     applied = dict(zip(records, results[len(first) :], strict=True))
     revision = store.revision

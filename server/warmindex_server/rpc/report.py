@@ -16,6 +16,7 @@ from warmindex.wire import event_from_wire
 from warmindex_server.reports.staging import Budget, StagedReport, index_replaced
 
 if TYPE_CHECKING:
+    from warmindex_server.leases.keeper import LeaseKeeper
     from warmindex_server.replicas import Heard
     from warmindex_server.store import Store
 
@@ -23,12 +24,19 @@ ENTRIES = "entries"
 
 
 async def report_state(
-    store: Store, heard: Heard, budget: Budget, parts: AsyncIterator[pb.ReportStateRequest]
+    store: Store,
+    heard: Heard,
+    leases: LeaseKeeper,
+    budget: Budget,
+    parts: AsyncIterator[pb.ReportStateRequest],
 ) -> pb.ReportStateResponse:
     """Replace what a producer holds by what the parts list, when the end part has come."""
     head = _head_from_wire(await anext(parts, None))
     producer = (head.tenant_id, head.replica_id)
+    first = leases.to_renew([producer])
     heard.note(producer)
+    if first:
+        await store.publish_all(first)
     index = store.index
     staged = StagedReport(index, head, budget)
     count = 0

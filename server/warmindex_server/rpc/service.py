@@ -76,7 +76,7 @@ class IndexService:
         self, request: pb.PublishEventRequest, context: Context
     ) -> pb.PublishEventResponse:
         """Apply one event."""
-        return await publish.publish_event(self._store, self._heard, request)
+        return await publish.publish_event(self._store, self._heard, self._leases, request)
 
     async def PublishEvents(
         self, requests: AsyncIterator[pb.PublishEventsRequest], context: Context
@@ -91,7 +91,9 @@ class IndexService:
     ) -> pb.ReportStateResponse:
         """Replace all that a producer holds by what the stream lists."""
         async with aclosing(self._until_closing(requests)) as parts:
-            return await report.report_state(self._store, self._heard, self._reports, parts)
+            return await report.report_state(
+                self._store, self._heard, self._leases, self._reports, parts
+            )
 
     async def GetEmbeddings(self, request: pb.GetEmbeddingsRequest, context: Context) -> bytes:
         """The vectors that a partition has for content hashes, and claims on the absent ones."""

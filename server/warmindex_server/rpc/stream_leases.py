@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from warmindex import limits
 from warmindex.errors import InvalidError, Reason, required
@@ -15,10 +15,19 @@ from warmindex.wire import seconds_from_wire
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from warmindex.event import CacheEvent
+    from warmindex.record import UsedNumber
     from warmindex.v1 import index_service_pb2 as pb
 
     from warmindex_server.leases.keeper import LeaseKeeper
     from warmindex_server.replicas import Heard, ReplicaKey
+
+
+class Told(NamedTuple):
+    """Whose leases a message sets, and whose of the stream's were late when it came."""
+
+    keys: set[ReplicaKey]
+    late: set[ReplicaKey]
 
 
 class StreamLeases:
@@ -29,22 +38,24 @@ class StreamLeases:
         self._heard = heard
         self._set: dict[ReplicaKey, Lease] = {}
 
-    def take(self, messages: Sequence[pb.ReplicaLease]) -> set[ReplicaKey]:
-        """Take in the leases of a message; whose they are.
+    def take(self, messages: Sequence[pb.ReplicaLease]) -> Told:
+        """Take in the leases of a message.
 
         Raises InvalidError, and has taken none, where one of them is bad.
         """
         told = _leases_from_wire(messages)
         self._set.update(told)
-        return set(told)
+        return Told(set(told), self._keeper.late(self._set))
 
     def renewed(self) -> AbstractContextManager[None]:
         """A message is worked on: whoever the stream stands for is heard from."""
         return self._heard.during(list(self._set))
 
-    def to_journal(self, told: set[ReplicaKey]) -> list[Lease]:
-        """The leases to journal with the message that has set `told`."""
-        return self._keeper.to_set(self._set, told) if self._set else []
+    def to_journal(self, told: Told, events: Iterable[CacheEvent | UsedNumber]) -> list[Lease]:
+        """The leases to journal with a message: the stream's, and those of whose events it has."""
+        first = self._keeper.to_set(self._set, told.keys, told.late) if self._set else []
+        others = {(event.tenant_id, event.replica_id) for event in events} - self._set.keys()
+        return first + self._keeper.to_renew(others)
 
     @property
     def resync_required(self) -> bool:

@@ -15,6 +15,7 @@ from warmindex.errors import JournalUnavailableError
 from warmindex.v1 import event_pb2, index_service_pb2_grpc
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex_server.app import Server
+from warmindex_server.leader import Alone
 from warmindex_server.leases import keeper
 
 Stub = index_service_pb2_grpc.IndexServiceStub
@@ -303,15 +304,18 @@ async def test_while_the_journal_is_away_no_lease_ends(server: Server, stub: Stu
 
 async def test_a_follower_ends_nothing(server: Server, stub: Stub):
     """Of servers that share a journal one ends leases; another can take over."""
-    leader = False
+    class Follower(Alone):
+        async def judges_until_s(self) -> float | None:
+            return None
+
     leases = server._leases
     assert leases is not None
-    leases._is_leader = lambda: leader
+    leases._leadership = Follower()
     stream = Stream(stub)
     await stream.say([embedded([1], replica_id="pod")], [lease()])
     await asyncio.sleep(3 * TTL_S)
     assert set(await replicas(stub)) == {("pod", "m")}
-    leader = True
+    leases._leadership = Alone()
     await until(stub, lambda there: not there)
 
 
