@@ -30,6 +30,7 @@ async def serve(settings: Settings) -> None:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
+            await asyncio.wait((starting,))
             return
         starting.result()
         host, _ = split_address(settings.listen)

@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 # ping in 300 s for an attack and hangs up.
 PING_INTERVAL_MS_MIN: Final = 5_000
 
+# How long a drained server waits for connections to take their last answers.
+FAREWELL_S: Final = 1.0
+
 GRPC_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES_MAX),
@@ -70,7 +73,10 @@ class Server:
         Raises OSError where a port is taken, and what the journal raises.
         """
         host, http_port = split_address(self._settings.http_listen)
-        self.http_port = await self._http.start(host, http_port)
+        try:
+            self.http_port = await self._http.start(host, http_port)
+        except OSError as error:
+            raise _taken("--http-listen", self._settings.http_listen) from error
         self._state = "replaying"
         journal = await self._open_journal()
         heard = Heard()
@@ -98,11 +104,11 @@ class Server:
 
     async def stop(self) -> None:
         """Drain: answer what is under way, within the grace, and let go of everything."""
+        if self._state == "closing":
+            return
         self._state = "closing"
         if self._grpc is not None and self._service is not None:
-            await self._set_health(serving=False)
-            self._service.close()
-            await self._grpc.stop(self._settings.grace_s)
+            await self._drain(self._grpc, self._service)
         if self._leases is not None:
             await self._leases.close()
         if self._snapshots is not None:
@@ -111,14 +117,24 @@ class Server:
             await self._store.close()
         await self._http.close()
 
+    async def _drain(self, server: grpc.aio.Server, service: IndexService) -> None:
+        """Send callers elsewhere, answer those that are here, and close the port."""
+        grace_s = self._settings.grace_s
+        await self._set_health(serving=False)
+        service.close()
+        await service.traffic.ebb(grace_s)
+        # What is open now is nobody's call: a load balancer that watches health, a tool's
+        # reflection, an answer on its way out.
+        await server.stop(min(FAREWELL_S, grace_s))
+
     async def _open_journal(self) -> Journal:
         settings = self._settings
         options = JournalOptions(redis_prefix=settings.redis_prefix)
         if settings.recover:
             recovered = await recover_journal(settings.journal, options)
             _log.warning(
-                "recovered into history %s: %d records and %d snapshot batches kept, %d and %d lost; "
-                "the old data is in %s",
+                "recovered into history %s: %d records and %d snapshot batches kept, %d and %d "
+                "lost; the old data is in %s",
                 recovered.history_id,
                 recovered.records_kept,
                 recovered.part_batches_kept,
@@ -150,10 +166,7 @@ class Server:
         try:
             port = server.add_insecure_port(self._settings.listen)
         except RuntimeError as error:
-            raise OSError(
-                f"cannot listen on {self._settings.listen}: the port is taken, or the address "
-                "is not this machine's; choose another with --listen"
-            ) from error
+            raise _taken("--listen", self._settings.listen) from error
         return port
 
     async def _set_health(self, *, serving: bool) -> None:
@@ -164,6 +177,13 @@ class Server:
         )
         for name in ("", IndexService.NAME):
             await self._health.set(name, status)
+
+
+def _taken(flag: str, address: str) -> OSError:
+    return OSError(
+        f"cannot listen on {address}: the port is taken, or the address is not this machine's; "
+        f"choose another with {flag}"
+    )
 
 
 def split_address(address: str) -> tuple[str, int]:

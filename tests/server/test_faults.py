@@ -17,6 +17,7 @@ from warmindex.v1 import index_service_pb2 as pb
 from warmindex.v1.index_service_pb2_grpc import IndexServiceServicer, IndexServiceStub
 from warmindex_server.rpc.calls import handlers_of
 from warmindex_server.rpc.service import IndexService
+from warmindex_server.rpc.traffic import Traffic
 
 
 def tree(kind: type[WarmindexError] = WarmindexError) -> Iterator[type[WarmindexError]]:
@@ -46,7 +47,8 @@ class Failing(IndexServiceServicer):
 async def failing_server(error: Exception) -> AsyncIterator[str]:
     """A gRPC server whose calls fail; its address."""
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((handlers_of(Failing(error), IndexService.DESCRIPTOR),))
+    handlers = handlers_of(Failing(error), IndexService.DESCRIPTOR, Traffic())
+    server.add_generic_rpc_handlers((handlers,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

@@ -10,12 +10,14 @@ with server_process() as process:             # python -m warmindex_server
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,8 +237,27 @@ def server_process(
             server.end()
 
 
+def run_server(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command to its end, with these variables alone: for a start that fails, for --help."""
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("WARMINDEX")}
+    return subprocess.run(
+        [sys.executable, "-m", "warmindex_server", *with_free_ports(arguments, variables)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=START_S_MAX,
+        env={**environment, **variables},
+    )
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let others run until something is so; the test's own timeout is the limit."""
+    while not condition():  # noqa: ASYNC110 - any condition, not one that somebody tells of
+        await asyncio.sleep(0.001)
+
+
 def with_free_ports(
-    arguments: Sequence[str], environment: dict[str, str] | None = None
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> list[str]:
     """The arguments, and free ports for what neither they nor the environment set."""
     left = list(arguments)

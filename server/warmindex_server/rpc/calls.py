@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 from warmindex.errors import InvalidError, WarmindexError
 
 from warmindex_server.rpc.faults import Context, status_of
+from warmindex_server.rpc.traffic import Traffic
 
 # A handler takes a message, or an iterator of them, and the call's context; it gives a message
 # or its bytes, or an iterator of these.
@@ -36,30 +37,35 @@ _MAKE: Final[dict[tuple[bool, bool], Callable[[Any], Any]]] = {
 }
 
 
-def handlers_of(servicer: object, service: ServiceDescriptor) -> grpc.GenericRpcHandler:
+def handlers_of(
+    servicer: object, service: ServiceDescriptor, traffic: Traffic
+) -> grpc.GenericRpcHandler:
     """The calls of a service, answered by the methods of `servicer` that have their names."""
     return grpc.method_handlers_generic_handler(
         service.full_name,
         {
-            method.name: _handler(getattr(servicer, method.name), method)
+            method.name: _handler(getattr(servicer, method.name), method, traffic)
             for method in service.methods
         },
     )
 
 
-def _handler(handle: Handler, method: MethodDescriptor) -> Any:
+def _handler(handle: Handler, method: MethodDescriptor, traffic: Traffic) -> Any:
     parse: Any = message_factory.GetMessageClass(method.input_type).FromString
     read: Read = partial(_Parsed if method.client_streaming else parsed, parse)
-    behaviour = _streaming(handle, read) if method.server_streaming else _answering(handle, read)
-    return _MAKE[method.client_streaming, method.server_streaming](behaviour)
+    make = _streaming if method.server_streaming else _answering
+    return _MAKE[method.client_streaming, method.server_streaming](make(handle, read, traffic))
 
 
-def _answering(handle: Handler, read: Read) -> Callable[[Any, Context], Awaitable[bytes]]:
+def _answering(
+    handle: Handler, read: Read, traffic: Traffic
+) -> Callable[[Any, Context], Awaitable[bytes]]:
     """A call with one answer."""
 
     async def call(raw: Any, context: Context) -> bytes:
         try:
-            return to_bytes(await handle(read(raw), context))
+            with traffic:
+                return to_bytes(await handle(read(raw), context))
         except WarmindexError as error:
             await context.abort_with_status(status_of(error))
             raise
@@ -67,14 +73,17 @@ def _answering(handle: Handler, read: Read) -> Callable[[Any, Context], Awaitabl
     return call
 
 
-def _streaming(handle: Handler, read: Read) -> Callable[[Any, Context], AsyncIterator[bytes]]:
+def _streaming(
+    handle: Handler, read: Read, traffic: Traffic
+) -> Callable[[Any, Context], AsyncIterator[bytes]]:
     """A call with any number of answers."""
 
     async def call(raw: Any, context: Context) -> AsyncIterator[bytes]:
         try:
-            async with aclosing(handle(read(raw), context)) as responses:
-                async for response in responses:
-                    yield to_bytes(response)
+            with traffic:
+                async with aclosing(handle(read(raw), context)) as responses:
+                    async for response in responses:
+                        yield to_bytes(response)
         except WarmindexError as error:
             await context.abort_with_status(status_of(error))
 

@@ -14,6 +14,7 @@ from warmindex_server.reports.staging import Budget
 from warmindex_server.rpc import fetch, find, inspect, publish, report, route
 from warmindex_server.rpc.calls import handlers_of
 from warmindex_server.rpc.stream_leases import StreamLeases
+from warmindex_server.rpc.traffic import Traffic
 from warmindex_server.rpc.watch import Watches
 
 if TYPE_CHECKING:
@@ -56,12 +57,13 @@ class IndexService:
         self._options = options or SearchOptions()
         self._watches = Watches(store)
         self._reports = Budget()
+        self.traffic = Traffic()
         self._closing = False
         self._streams: set[asyncio.Task[None]] = set()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Let a server answer these calls; before it starts."""
-        server.add_generic_rpc_handlers((handlers_of(self, self.DESCRIPTOR),))
+        server.add_generic_rpc_handlers((handlers_of(self, self.DESCRIPTOR, self.traffic),))
 
     def close(self) -> None:
         """End what waits: streams for their client, calls for a claim, watches for a change."""
