@@ -60,6 +60,14 @@ async def test_the_longest_run_comes_first(server):
     assert answer.revision == server.store.revision
 
 
+async def test_more_tokens_than_the_field_can_say_are_the_most_it_can(server):
+    """A run of absurdly large blocks is an answer, not an error."""
+    scheme = "xxh3-chain/4294967295"
+    await hold(server, "pod-0", CHAIN[:3], hash_scheme=scheme)
+    (match,) = (await server.stub.LookupRoute(request(CHAIN[:3], scheme))).matches
+    assert (match.matched_blocks, match.matched_tokens) == (3, 2**32 - 1)
+
+
 async def test_tokens_are_hashed_here(server):
     """A prompt's tokens find what its blocks find; tokens short of a block are dropped."""
     tokens = list(range(70))

@@ -49,7 +49,8 @@ async def lookup_route(store: Store, request: pb.LookupRouteRequest) -> pb.Looku
             pb.LookupRouteResponse.ReplicaMatch(
                 replica_id=match.replica_id,
                 matched_blocks=match.blocks,
-                matched_tokens=match.tokens,
+                # A run of large blocks can be longer than the field is wide.
+                matched_tokens=min(match.tokens, limits.TOKEN_COUNT_MAX),
                 tier=cast("CacheTier.ValueType", int(match.tier)),
             )
             for match in found.matches
