@@ -80,7 +80,7 @@ class Lag(NamedTuple):
 
 
 class Mirror:
-    """See the module's text. Start it inside a running event loop; close it."""
+    """See the module's text. Start it inside a running event loop; close it before its client."""
 
     def __init__(
         self,

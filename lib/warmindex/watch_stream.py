@@ -9,6 +9,7 @@ whoever goes on does so with the last cursor that was not empty, here or on anot
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -61,6 +62,12 @@ async def watch(
         if isinstance(translated, UnavailableError):
             channels.move_on(address)
         raise translated from None
+    except asyncio.CancelledError:
+        # A channel that is closed under a call says it was cancelled, which its task was not.
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise UnavailableError(f"the connection to {address} was closed here") from None
     finally:
         call.cancel()
     channels.move_on(address)

@@ -226,6 +226,18 @@ async def test_a_new_history_gives_a_new_copy(tmp_path: Path):
     assert mirror.fetch(KEY, [key(2)]).found == [False]
 
 
+async def test_a_client_that_is_closed_first_is_told_of(server: ServerHere):
+    """The mirror does not go on as if it followed; nor does it end quietly."""
+    client = IndexClient(server.address)
+    async with Mirror(client) as mirror:
+        await mirror.ready(WAIT_S)
+        await client.close()
+        await until(lambda: "closed here" in mirror.problem or mirror.resets > 1)
+        assert mirror._task is not None
+        assert not mirror._task.done()
+    await client.close()
+
+
 # ---- whatever a server may say ---------------------------------------------------------------
 
 
