@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import grpc
 from warmindex.errors import InvalidError
@@ -22,6 +23,8 @@ _log = logging.getLogger(__name__)
 # A stat of three files is cheap, but not a thing for every handshake of a storm of them.
 CHECK_S: Final = 1.0
 
+# gRPC takes None for "as before", which its types do not say.
+Fetch = Callable[[], grpc.ServerCertificateConfiguration]
 Stamp = tuple[tuple[int, int, int], ...]
 
 
@@ -65,7 +68,9 @@ class Tls:
     def grpc_credentials(self) -> grpc.ServerCredentials:
         """Credentials for the gRPC port."""
         return grpc.dynamic_ssl_server_credentials(
-            self._grpc, self._fetch, require_client_authentication=bool(self._files.client_ca)
+            self._grpc,
+            cast("Fetch", self._fetch),
+            require_client_authentication=bool(self._files.client_ca),
         )
 
     def http_context(self) -> ssl.SSLContext:
