@@ -127,9 +127,15 @@ class Channels:
     def stub(self, address: str) -> Any:
         """The calls of one server."""
         if address not in self._stubs:
-            channel = self._channels[address] = self._open(address)
-            self._stubs[address] = index_service_pb2_grpc.IndexServiceStub(channel)
+            stub = index_service_pb2_grpc.IndexServiceStub(self.channel(address))
+            self._stubs[address] = stub
         return self._stubs[address]
+
+    def channel(self, address: str) -> grpc.aio.Channel:
+        """The connection to one server."""
+        if address not in self._channels:
+            self._channels[address] = self._open(address)
+        return self._channels[address]
 
     async def close(self) -> None:
         """Close all channels."""

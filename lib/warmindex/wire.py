@@ -38,10 +38,14 @@ if TYPE_CHECKING:
 _TYPES: Final = {int(each): each for each in EventType}
 _TIERS: Final = {int(each): each for each in Tier}
 _CAUSES: Final = {int(each): each for each in Cause}
+_OUTCOMES: Final = {int(each): each for each in Outcome}
+_REASONS: Final = {int(each): each for each in Reason}
 _LITTLE_ENDIAN_FLOAT: Final = np.dtype("<f4")
 # What one message of a stream of events should be: large enough to make the call around it
 # cheap, small enough to be taken in a few steps.
 BATCH_BYTES: Final = limits.MIB
+# What stands before each event of a PublishEventsRequest: the field's number, "with a length".
+_EVENTS_TAG: Final = bytes([service_pb.PublishEventsRequest.EVENTS_FIELD_NUMBER << 3 | 2])
 
 
 def event_from_wire(message: pb.CacheEvent) -> CacheEvent:
@@ -159,15 +163,31 @@ def batches(events: Iterable[CacheEvent]) -> Iterator[service_pb.PublishEventsRe
         yield request
 
 
+def event_to_part(event: CacheEvent, epoch: int, sequence: int) -> bytes:
+    """An event with a number, as the bytes that it is in a PublishEventsRequest.
+
+    Parts put one behind the other are a message of their events, for that is how a repeated
+    field is encoded: an event that is sent again, in another message, is not encoded again.
+    """
+    message = event_to_wire(event)
+    message.epoch, message.sequence = epoch, sequence
+    body = message.SerializeToString()
+    return _EVENTS_TAG + _varint(len(body)) + body
+
+
 def result_from_wire(result: service_pb.EventResult, history_id: str) -> PublishResult:
-    """What became of one event, in the domain's words."""
+    """What became of one event, in the domain's words.
+
+    An outcome that only a newer server knows is read as REFUSED: it is none of those in which
+    the event applies, and none after which sending it again would help.
+    """
     return PublishResult(
-        outcome=Outcome(result.outcome),
+        outcome=_OUTCOMES.get(result.outcome, Outcome.REFUSED),
         revision=result.revision,
         holds_changed=result.holds_changed,
         resync_required=result.resync_required,
         error=result.error,
-        reason=Reason(result.reason),
+        reason=_REASONS.get(result.reason, Reason.UNSPECIFIED),
         current_epoch=result.current_epoch,
         history_id=history_id,
     )
@@ -236,6 +256,16 @@ def seconds_from_wire(
     if wrong_sign or not minimum_s <= total <= maximum_s:
         raise out_of_range(name, f"{total:g} s", f"{minimum_s:g} s to {maximum_s:g} s")
     return total
+
+
+def _varint(number: int) -> bytes:
+    """A number as protobuf encodes lengths: seven bits a byte, the lowest first."""
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def _check_size(message: pb.CacheEvent) -> None:

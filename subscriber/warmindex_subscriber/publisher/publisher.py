@@ -1,12 +1,17 @@
-"""The publisher's shell: one stream at a time, to whichever server can be reached.
+"""The publisher: what sources call, and what answers mean.
 
-    publish --> outbox --sender--> stream --> index
-                   ^                  |
-                   +----receiver------+      heartbeat renews the leases
+    publish --> outbox --line--> index        line: one stream at a time
+    report  ------------------> index
+                  ^               |
+                  +-- answers ----+--> resync_wanted, where the index wants a report
 
 A publish waits while the outbox is full, so a slow or absent index slows its source down and
-loses nothing. Where the index asks for it (a gap, a lease that ended, another history), the
-source is told to report; until its report has come, the replica is silent.
+loses nothing. Where the index wants a report (a gap, a lease that ended, another history), the
+source is told; until its report has come, the replica is silent.
+
+An index says of a whole stream that some replica on it owes a report, and of an event that
+its own does. Where nothing explains the former, each replica is probed with an event that
+changes nothing; its answer tells.
 """
 
 from __future__ import annotations
@@ -16,57 +21,44 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
+from warmindex.answers import PublishResult
 from warmindex.client import IndexClient
 from warmindex.errors import (
     FencedError,
+    InvalidError,
     OvertakenError,
     QuotaError,
+    Reason,
     UnavailableError,
-    WarmindexError,
 )
-from warmindex.event import CacheEvent
-from warmindex.index import Outcome
-from warmindex.publish_stream import PublishStream, StreamAnswer
-from warmindex.record import Lease
+from warmindex.event import CacheEvent, EventType
+from warmindex.publish_stream import StreamAnswer
 
+from warmindex_subscriber.publisher.counters import PublisherCounters
+from warmindex_subscriber.publisher.leases import Leases
+from warmindex_subscriber.publisher.line import RETRY_S_FIRST, RETRY_S_MAX, Line, PublisherOptions
 from warmindex_subscriber.publisher.outbox import Outbox
+from warmindex_subscriber.publisher.replica import Replica
 
 _log = logging.getLogger(__name__)
 
-# After a failure the next attempt waits a random part of a pause that doubles up to this.
-RETRY_S_FIRST: Final = 0.2
-RETRY_S_MAX: Final = 10.0
-# A quota that is reached is not free again in a moment.
-LIMITED_PAUSE_S: Final = 1.0
-# A lease is renewed three times within its life: two messages may be lost.
-BEATS_PER_LEASE: Final = 3
-# Without leases the stream is still asked now and then for another history.
-BEAT_S: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublisherOptions:
-    """How much is held back and sent at once.
-
-    `lease_s` 0 takes no lease. `linger_s` is how long a message waits for more events.
-    """
-
-    lease_s: float = 30.0
-    buffer_bytes_max: int = 16 * 2**20
-    message_events_max: int = 256
-    message_bytes_max: int = 2**20
-    messages_under_way_max: int = 16
-    linger_s: float = 0.005
-    flush_s: float = 10.0
+# Some other producer on the stream's leases may owe a report for as long as it likes: what
+# asks our own again is a few bytes each, but not with every answer.
+PROBE_PAUSE_S: Final = 60.0
+# A scheme that nobody has, and a key in it: an eviction that finds nothing.
+PROBE_SCHEME: Final = "warmindex-probe"
+PROBE_KEY: Final = b"\0"
 
 
 class Publisher:
-    """Publishes for any number of replicas of one model. Use `async with`."""
+    """Publishes for any number of replicas of one model. Use `async with`.
+
+    Make it inside a running event loop. Each instance is a new life of its replicas: it
+    fences those before it, and is fenced by those after it.
+    """
 
     def __init__(
         self,
@@ -74,29 +66,33 @@ class Publisher:
         *,
         tenant_id: str = "",
         model_id: str,
-        resync_wanted: Callable[[str], None] = lambda _replica_id: None,
+        resync_wanted: Callable[[str], None],
         options: PublisherOptions | None = None,
     ) -> None:
-        """`resync_wanted` is told a replica that owes a `report`."""
+        """`resync_wanted` is told a replica that owes a `report`: it returns at once, and the
+        replica is silent until the report has come.
+        """
         self._client = client
         self._tenant_id = tenant_id
         self._model_id = model_id
         self._resync_wanted = resync_wanted
         self._options = options or PublisherOptions()
+        self.counters = PublisherCounters()
         # Microseconds: a life that begins later has a larger epoch.
-        self._outbox = Outbox(time.time_ns() // 1000)
-        self._stream: PublishStream | None = None
-        self._leased: set[str] = set()
+        self._outbox = Outbox(time.time_ns() // 1000, self.counters)
+        self._leases = Leases(tenant_id, self._options.lease_s)
+        self._line = Line(
+            client, self._outbox, self._leases, self._options, self.counters, self._answered
+        )
         self._history_id = ""
+        # On which stream, and when.
+        self._probed = (0, 0.0)
         self._task: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
-        self._room = asyncio.Condition()
-        self._limited_until_s = 0.0
-        self.refused = 0
-        self.dropped = 0
+        self._moved = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(self._line.run())
+        self._task.add_done_callback(self._line_ended)
         return self
 
     async def __aexit__(
@@ -110,190 +106,202 @@ class Publisher:
     # ---- what sources call -------------------------------------------------------------
 
     async def publish(self, events: Sequence[CacheEvent]) -> None:
-        """Accept events, in order; wait while there is no room for them.
+        """Accept events without numbers, in order; wait while there is no room for them.
 
-        Raises FencedError where a newer life of the replica has published.
+        Returns once they are accepted. Raises FencedError where a newer life of the replica
+        has published, and InvalidError for events of another model or tenant.
         """
         for event in events:
-            await self._wait_for_room(event.replica_id)
+            self._check_names(event)
+            await self._room_for(self._outbox.replica(event.replica_id))
             self._outbox.put(event)
-            self._wake.set()
+            self._line.wake()
 
     async def report(self, replica_id: str, entries: Iterable[CacheEvent]) -> None:
         """Replace all that the index has of a replica by `entries`, in one step.
 
         It includes everything published for the replica before: what of that is still under
-        way is dropped. Tried until it succeeds. Raises FencedError.
+        way is dropped. Tried until it succeeds; `entries` are gone through anew each time.
+        What is too large for one step is published in many, after ALL_CLEARED. Raises
+        FencedError.
         """
-        replica = self._outbox.replica(replica_id)
-        self._outbox.drop(replica_id)
-        replica.owes_report = True
+        replica = self._outbox.begin_report(replica_id)
+        # Its lease comes first: a crash in between leaves a lease without holds, never holds
+        # without a lease.
+        self._line.wake()
         pause_s = RETRY_S_FIRST
         while True:
+            await self._until(
+                lambda: replica.fenced or (self._line.open and self._leases.holds(replica_id))
+            )
+            _check_life(replica)
             try:
                 await self._client.report_state(
                     replica_id,
                     self._model_id,
                     entries,
                     tenant_id=self._tenant_id,
-                    epoch=replica.epoch,
+                    epoch=self._outbox.epoch,
                     sequence=replica.sequence,
                 )
-            except (UnavailableError, OvertakenError, QuotaError) as error:
+            except (UnavailableError, OvertakenError) as error:
                 _log.warning("report of %r, again soon: %s", replica_id, error.message)
                 await asyncio.sleep(random.uniform(0, pause_s))  # noqa: S311 - jitter
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
+            except QuotaError as error:
+                _log.warning("report of %r, in many steps: %s", replica_id, error.message)
+                await self.publish([self._event(EventType.ALL_CLEARED, replica_id)])
+                for event in entries:
+                    await self.publish([event])
+                return
             except FencedError:
-                replica.fenced = True
+                self._outbox.fence(replica)
+                self._line.wake()
                 raise
             else:
                 break
-        replica.owes_report = False
-        self._wake.set()
-        await self._tell_room()
+        self.counters.reports += 1
+        self._outbox.end_report(replica)
+        self._moved.set()
 
     async def flush(self, timeout_s: float) -> bool:
-        """Wait until everything has been answered; False after `timeout_s` seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s), self._room:
-                await self._room.wait_for(lambda: self._outbox.idle)
-        return self._outbox.idle
+        """Wait until everything accepted has been answered; False after `timeout_s` seconds."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._until(lambda: not self._outbox.held.events)
+        except TimeoutError:
+            return False
+        return True
 
     async def close(self) -> None:
         """Flush, as far as that goes, and stop."""
         if self._task is None:
             return
-        if not await self.flush(self._options.flush_s):
-            _log.error("events are left that no index has acknowledged")
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-        self._task = None
-
-    async def _wait_for_room(self, replica_id: str) -> None:
-        outbox, replica = self._outbox, self._outbox.replica(replica_id)
-        full = self._options.buffer_bytes_max
-        if outbox.queued_bytes + outbox.unanswered_bytes >= full and not replica.owes_report:
-            async with self._room:
-                await self._room.wait_for(
-                    lambda: (
-                        outbox.queued_bytes + outbox.unanswered_bytes < full
-                        or replica.owes_report
-                        or replica.fenced
-                    )
-                )
-        if replica.fenced:
-            raise FencedError(f"a newer life of {replica_id!r} has published: this one must end")
-
-    async def _tell_room(self) -> None:
-        async with self._room:
-            self._room.notify_all()
-
-    # ---- the stream --------------------------------------------------------------------
-
-    async def _run(self) -> None:
-        """Keep a stream open, on one server after the other, for ever."""
-        pause_s = RETRY_S_FIRST
-        while True:
-            stream = self._client.publish_stream()
-            began_s = time.monotonic()
-            try:
-                await self._exchange(stream)
-            except WarmindexError as error:
-                _log.warning("publishing to %s failed: %s", stream.address, error.message)
-            finally:
-                await stream.close()
-                self._leased.clear()
-                self._outbox.disconnected()
-            self._client.move_on(stream.address)
-            if time.monotonic() - began_s > RETRY_S_MAX:
-                pause_s = RETRY_S_FIRST
-            await asyncio.sleep(random.uniform(0, pause_s))  # noqa: S311 - jitter, no secret
-            pause_s = min(2 * pause_s, RETRY_S_MAX)
-
-    async def _exchange(self, stream: PublishStream) -> None:
-        """Send and receive until the stream ends, which raises."""
-        sender = asyncio.create_task(self._send_all(stream))
-        receiver = asyncio.create_task(self._receive_all(stream))
+        task = self._task
         try:
-            done, _ = await asyncio.wait((sender, receiver), return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
+            if not task.done() and not await self.flush(self._options.flush_s):
+                _log.error(
+                    "%d events are left that no index has acknowledged", self._outbox.held.events
+                )
         finally:
-            for task in (sender, receiver):
-                task.cancel()
-                with suppress(asyncio.CancelledError, WarmindexError):
-                    await task
+            task.remove_done_callback(self._line_ended)
+            task.cancel()
+            await asyncio.wait((task,))
+            self._task = None
+            self._moved.set()
+        owing = [each.replica_id for each in self._outbox.replicas if each.owes_report]
+        if owing:
+            _log.error("the index still wants a report of %s", ", ".join(map(repr, owing)))
 
-    async def _send_all(self, stream: PublishStream) -> None:
-        options, outbox = self._options, self._outbox
-        beat_s = options.lease_s / BEATS_PER_LEASE if options.lease_s else BEAT_S
-        await self._send(stream, [])
+    # ---- waiting -----------------------------------------------------------------------
+
+    @property
+    def _running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    @property
+    def _full(self) -> bool:
+        return self._outbox.held.bytes >= self._options.buffer_bytes_max
+
+    async def _room_for(self, replica: Replica) -> None:
+        if self._full or not self._running:
+            await self._until(lambda: not self._full or replica.silent)
+        _check_life(replica)
+
+    def _check_names(self, event: CacheEvent) -> None:
+        if event.model_id == self._model_id and event.tenant_id == self._tenant_id:
+            return
+        raise InvalidError(
+            f"event is of model {event.model_id!r} in tenant {event.tenant_id!r}: this publisher "
+            f"numbers those of {self._model_id!r} in {self._tenant_id!r}; open another one",
+            field="event.model_id",
+            reason=Reason.CONFLICT,
+        )
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait until an answer, a report or a fence has made something true."""
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), beat_s)
-            beating = not self._wake.is_set()
-            self._wake.clear()
-            if beating:
-                await self._send(stream, [])
-            if time.monotonic() >= self._limited_until_s:
-                outbox.resend_limited()
-            if outbox.queued_bytes < options.message_bytes_max and options.linger_s:
-                await asyncio.sleep(options.linger_s)
-            while outbox.messages_unanswered < options.messages_under_way_max:
-                events = outbox.take(options.message_events_max, options.message_bytes_max)
-                if not events:
-                    break
-                await self._send(stream, events)
+            if self._task is None or self._task.cancelled():
+                raise UnavailableError("the publisher is not open")
+            if self._task.done():
+                self._task.result()
+            if condition():
+                return
+            self._moved.clear()
+            await self._moved.wait()
 
-    async def _send(self, stream: PublishStream, events: Sequence[CacheEvent]) -> None:
-        """Send a message, with leases for the replicas that have none on this stream yet."""
-        if not events:
-            self._outbox.beat()
-        leases: list[Lease] = []
-        if self._options.lease_s:
-            fresh = [each for each in self._outbox.replicas if each not in self._leased]
-            ttl_ms = int(self._options.lease_s * 1000)
-            leases = [
-                Lease(replica_id=each, tenant_id=self._tenant_id, ttl_ms=ttl_ms) for each in fresh
-            ]
-            self._leased.update(fresh)
-        await stream.send(events, leases)
+    def _line_ended(self, task: asyncio.Task[None]) -> None:
+        """It runs for ever; where a bug ends it, whoever waits is told."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.critical("nothing is published any more", exc_info=error)
+        self._moved.set()
 
-    async def _receive_all(self, stream: PublishStream) -> None:
-        while True:
-            answer = await stream.receive()
-            self._take_answer(answer)
-            await self._tell_room()
-            self._wake.set()
+    # ---- what answers mean -------------------------------------------------------------
 
-    def _take_answer(self, answer: StreamAnswer) -> None:
-        if self._history_id and answer.history_id != self._history_id:
-            _log.warning("the index has another history: everything is reported again")
-            self._ask_for_reports(self._outbox.replicas)
-        self._history_id = answer.history_id
-        wanted = set()
-        for replica_id, result in self._outbox.answered(answer.results):
-            if result.outcome is Outcome.REFUSED:
-                self.refused += 1
-                _log.error("the index refused an event of %r: %s", replica_id, result.error)
-            elif result.outcome is Outcome.FENCED:
-                _log.error("%r is fenced: %s", replica_id, result.error)
-            elif result.outcome is Outcome.LIMITED:
-                self._limited_until_s = time.monotonic() + LIMITED_PAUSE_S
-                _log.warning("the index is full for %r: %s", replica_id, result.error)
-                asyncio.get_running_loop().call_later(LIMITED_PAUSE_S, self._wake.set)
-            if result.resync_required:
-                wanted.add(replica_id)
-        if answer.resync_required and not answer.results:
-            # Some producer of the stream's leases; a message without events names none.
-            wanted.update(self._outbox.replicas)
-        self._ask_for_reports(wanted)
+    def _answered(self, answer: StreamAnswer) -> None:
+        if answer.history_id != self._history_id:
+            if self._history_id:
+                _log.warning("the index has another history: everything is reported again")
+                self.counters.histories += 1
+                self._ask_for_reports([each.replica_id for each in self._outbox.replicas])
+            self._history_id = answer.history_id
+        told = self._outbox.answered(answer.results, answer.resync_required)
+        for what, results in zip(("refused", "limited", "fenced"), told[:3], strict=True):
+            _log_first(what, results)
+        if told.limited:
+            self._line.pause_limited()
+        self._ask_for_reports(told.owing)
+        if told.unexplained:
+            self._probe()
+        self._moved.set()
 
     def _ask_for_reports(self, replica_ids: Iterable[str]) -> None:
-        for replica_id in list(replica_ids):
+        for replica_id in replica_ids:
             replica = self._outbox.replica(replica_id)
-            if not replica.owes_report and not replica.fenced:
-                replica.owes_report = True
-                self._outbox.drop(replica_id)
-                self._resync_wanted(replica_id)
+            if replica.silent or not replica.told:
+                continue
+            _log.info("the index wants a report of %r", replica_id)
+            self.counters.reports_wanted += 1
+            self._outbox.begin_report(replica_id)
+            self._resync_wanted(replica_id)
+
+    def _probe(self) -> None:
+        """Find out which replica owes a report: each one's next answer tells."""
+        stream, now_s = self.counters.streams, time.monotonic()
+        if self._probed[0] == stream and now_s - self._probed[1] < PROBE_PAUSE_S:
+            return
+        self._probed = (stream, now_s)
+        self.counters.probes += 1
+        for replica in self._outbox.replicas:
+            if replica.told:
+                self._outbox.put(self._event(EventType.EVICTED, replica.replica_id))
+        self._line.wake()
+
+    def _event(self, kind: EventType, replica_id: str) -> CacheEvent:
+        """A clear, or an eviction that finds nothing."""
+        evicted = kind is EventType.EVICTED
+        return CacheEvent(
+            type=kind,
+            replica_id=replica_id,
+            model_id=self._model_id,
+            tenant_id=self._tenant_id,
+            content_hashes=(PROBE_KEY,) if evicted else (),
+            hash_scheme=PROBE_SCHEME if evicted else "",
+            adapter_scoped=evicted,
+        )
+
+
+def _check_life(replica: Replica) -> None:
+    if replica.fenced:
+        raise FencedError(
+            f"a newer life of {replica.replica_id!r} has published: this one must end"
+        )
+
+
+def _log_first(what: str, results: Sequence[tuple[str, PublishResult]]) -> None:
+    """Log what became of a message's events, in one line; all are counted."""
+    if results:
+        replica_id, result = results[0]
+        _log.error(
+            "%d events were %s, the first of %r: %s", len(results), what, replica_id, result.error
+        )
