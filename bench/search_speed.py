@@ -1,11 +1,11 @@
 """How fast a search is, beside what it is made of, measured in the same run.
 
-    python bench/search_speed.py [--quick]
+    python bench/search_speed.py [--quick] [--write]
 
 Hybrid over 1,000 tools is held against one numpy product and one FTS5 query, each as bare as
 can be; exact search over 100 thousand vectors against the product and the selection. Each
 round measures everything once, so that what else the machine does falls on all alike; the
-table gives medians, and ratios of medians.
+table gives medians, and ratios of medians. `--write` puts it into docs/search.md.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from warmindex.event import Document
@@ -24,6 +25,8 @@ from warmindex.index.search import search
 from warmindex.index.vectors import VectorStore
 from warmindex.index.words import WordIndex
 
+REPORT = Path(__file__).parents[1] / "docs" / "search.md"
+MARKS = ("<!-- speed: begin -->\n", "<!-- speed: end -->\n")
 DIMENSIONS = 384
 LIMIT = 8
 SYLLABLES = "ba co di fu ge ha li mo nu pe ra si to vu we za".split()  # noqa: SIM905 - short
@@ -120,14 +123,19 @@ def unit_rows(count: int, seed: int) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def show(title: str, medians: dict[str, float], floor_names: list[str]) -> None:
+def show(title: str, medians: dict[str, float], floor_names: list[str]) -> str:
+    """Print a table, and give it in Markdown."""
     floor = sum(medians[name] for name in floor_names)
+    lines = [f"\n| {title} | ms | times the floor |\n|---|---|---|\n"]
     print(f"\n{title}; floor: {' + '.join(floor_names)} = {floor:.3f} ms")
     for name, value in medians.items():
         print(f"  {name:44} {value:9.3f} ms  {value / floor:6.2f} x floor")
+        mark = " (floor)" if name in floor_names else ""
+        lines.append(f"| {name}{mark} | {value:.3f} | {value / floor:.2f} |\n")
+    return "".join(lines)
 
 
-def a_thousand_tools(rounds: int) -> None:
+def a_thousand_tools(rounds: int) -> str:
     documents, rows = tools(1000), unit_rows(1000, 3)
     vectors, words = filled(documents, rows)
     engine, asked, wanted = bare_engine(documents), queries(rounds), unit_rows(rounds, 4)
@@ -155,10 +163,10 @@ def a_thousand_tools(rounds: int) -> None:
         rounds,
     )
     floor = ["numpy product and selection", "FTS5 query"]
-    show(f"1,000 tools, {DIMENSIONS} wide", medians, floor)
+    return show(f"1,000 tools, {DIMENSIONS} wide", medians, floor)
 
 
-def many_vectors(count: int, rounds: int) -> None:
+def many_vectors(count: int, rounds: int) -> str:
     rows = unit_rows(count, 5)
     vectors, _ = filled([], rows)
     wanted = unit_rows(rounds, 6)
@@ -177,10 +185,11 @@ def many_vectors(count: int, rounds: int) -> None:
         },
         rounds,
     )
-    show(f"{count:,} vectors, {DIMENSIONS} wide", medians, ["numpy product and selection"])
+    return show(f"{count:,} vectors, {DIMENSIONS} wide", medians, ["numpy product and selection"])
 
 
-def fetching(rounds: int) -> None:
+def fetching(rounds: int) -> str:
+    tables = []
     rows = unit_rows(8192, 7)
     vectors, _ = filled([], rows)
     for count in (140, 1000, 4096):
@@ -195,7 +204,8 @@ def fetching(rounds: int) -> None:
             },
             rounds,
         )
-        show(f"vectors of {count} keys", medians, ["memcpy to bytes"])
+        tables.append(show(f"vectors of {count} keys", medians, ["memcpy to bytes"]))
+    return "".join(tables)
 
 
 def many_partitions(count: int) -> None:
@@ -216,14 +226,24 @@ def resident_bytes() -> int:
         return int(status.read().split()[1]) * 4096
 
 
+def write(text: str) -> None:
+    report = REPORT.read_text()
+    begin, end = (report.index(mark) for mark in MARKS)
+    REPORT.write_text(report[: begin + len(MARKS[0])] + text + "\n" + report[end:])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds, fewer vectors")
-    quick = parser.parse_args().quick
-    a_thousand_tools(50 if quick else 300)
-    many_vectors(20_000 if quick else 100_000, 15 if quick else 60)
-    fetching(20 if quick else 100)
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {REPORT.name}")
+    options = parser.parse_args()
+    quick = options.quick
+    text = a_thousand_tools(50 if quick else 300)
+    text += many_vectors(20_000 if quick else 100_000, 15 if quick else 60)
+    text += fetching(20 if quick else 100)
     many_partitions(1000 if quick else 10_000)
+    if options.write:
+        write(text)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ A word that no document has is taken for a misspelling where there is a word one
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import log, log1p
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -48,6 +49,10 @@ GUESS_WEIGHT: Final = 0.8
 CORRECTIONS_MAX: Final = 8
 # One letter begins too many words.
 PREFIX_CHARACTERS_MIN: Final = 2
+
+# Scoring takes about 1 us a row, so this bounds a query in a large partition to some 20 ms. The
+# words that it leaves out are in so many documents that they hardly tell them apart.
+ROWS_MAX: Final = 20_000
 
 # A word in a tool's name counts twice what it does in the description. The last column says
 # whether the name has it.
@@ -88,6 +93,8 @@ class Tally:
 
     def add_all(self, terms: dict[Term, float], in_names_only: bool) -> None:
         """Ask for all terms of a query, with how often it asks for each."""
+        if self._documents > ROWS_MAX:
+            terms = self._affordable(terms)
         for term, weight in terms.items():
             self._add(term, weight, in_names_only)
         if in_names_only or self._score.any():
@@ -98,6 +105,20 @@ class Tally:
                 found = self._ask(f'"{term.word}"*')
                 if found:
                     self._count(found, weight * GUESS_WEIGHT, is_part=True)
+
+    def _affordable(self, terms: dict[Term, float]) -> dict[Term, float]:
+        """Leave out the most common words, so that ROWS_MAX rows are scored, or one term's."""
+        sql = "select count(*) from words where words match ?"
+        counts = {
+            term: self._engine.execute(sql, (f'"{term.word}"',)).fetchone()[0] for term in terms
+        }
+        rarest_first = sorted(terms, key=counts.__getitem__)
+        total = list(accumulate(counts[term] for term in rarest_first))
+        first = next((at for at, count in enumerate(total) if count), len(total))
+        kept = {
+            term for at, term in enumerate(rarest_first) if total[at] <= ROWS_MAX or at <= first
+        }
+        return {term: weight for term, weight in terms.items() if term in kept}
 
     def _add(self, term: Term, weight: float, in_names_only: bool) -> None:
         quoted = f'"{term.word}"'

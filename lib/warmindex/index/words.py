@@ -3,7 +3,7 @@
     put, discard ----> waiting (a dictionary) ----> FTS5, at the next search
     query ----> terms ----> one FTS5 query a term ----> BM25 and coverage, added up
 
-Why FTS5, and what else was measured: docs/decisions/0010-words-engine.md. The engine is made
+Why FTS5, and what else was measured: docs/decisions/0015-words-engine.md. The engine is made
 at the first search, so a partition that nobody searches by words costs references to its
 documents alone; `rest` lets go of an engine, and the next search makes it again.
 

@@ -327,3 +327,11 @@ def test_a_very_long_query_is_bounded() -> None:
     text = " ".join(f"w{number}" for number in range(10_000))
     assert found(words, text, "cats") == ["cat"]
     assert found(words, "dogs dogs " + text) == ["dog"]
+
+
+def test_common_words_of_a_large_partition_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What too many documents have is not scored, unless the query has nothing else."""
+    monkeypatch.setattr("warmindex.index.tally.ROWS_MAX", 10)
+    words = index(*[(f"t{number}", "list things") for number in range(20)], ("z", "list cats"))
+    assert found(words, "list cats") == ["z"]
+    assert len(found(words, "list")) == 21
