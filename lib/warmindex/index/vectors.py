@@ -33,7 +33,7 @@ GATHER_SHARE_MAX: Final = 0.25
 
 # Up to this size a gather into an array and a copy of that are cheaper than a slice for
 # each row; beyond it the array comes fresh from the system, page by page.
-TAKE_BYTES_MAX: Final = 2**20
+TAKE_BYTES_MAX: Final = 2**21
 
 # OpenBLAS computes a product of at most this many numbers in the calling thread. More go to
 # all cores and wait for each, which costs 8 to 16 ms as soon as another program has one of
@@ -294,7 +294,8 @@ class VectorStore:
         if not slots:
             return ()
         first, last = slots[0], slots[-1]
-        if first >> self._shift == last >> self._shift and slots == list(range(first, last + 1)):
+        is_run = last - first == len(slots) - 1 and slots == list(range(first, last + 1))
+        if is_run and first >> self._shift == last >> self._shift:
             width = 4 * self.dimensions
             start = (first & self._mask) * width
             view = self._blocks[first >> self._shift].view
