@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -61,12 +62,23 @@ _BY_REASON: Final[dict[Reason, type[WarmindexError]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """How to speak to the servers: with TLS (files are PEM), or in the clear."""
+    """How to speak to the servers: with TLS (files are PEM), or in the clear; with a token.
+
+    A token in the clear can be read by whoever sees the traffic: outside a trusted network
+    it goes with TLS only.
+    """
 
     tls: bool = False
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
+    token: str = field(default="", repr=False)
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with every call."""
+        token = self.token.strip()
+        return (("authorization", f"Bearer {token}"),) if token else ()
 
     @property
     def encrypted(self) -> bool:
@@ -124,11 +136,16 @@ class Channels:
         if self.address == address:
             self._current = (self._current + 1) % len(self._addresses)
 
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with every call: the token, where there is one."""
+        return self._security.metadata
+
     def stub(self, address: str) -> Any:
         """The calls of one server."""
         if address not in self._stubs:
             stub = index_service_pb2_grpc.IndexServiceStub(self.channel(address))
-            self._stubs[address] = stub
+            self._stubs[address] = _WithMetadata(stub, self.metadata) if self.metadata else stub
         return self._stubs[address]
 
     def channel(self, address: str) -> grpc.aio.Channel:
@@ -148,6 +165,17 @@ class Channels:
         if credentials is None:
             return grpc.aio.insecure_channel(address, _OPTIONS)
         return grpc.aio.secure_channel(address, credentials, _OPTIONS)
+
+
+class _WithMetadata:
+    """A stub whose calls carry the same metadata."""
+
+    def __init__(self, stub: Any, metadata: tuple[tuple[str, str], ...]) -> None:
+        self._stub = stub
+        self._metadata = metadata
+
+    def __getattr__(self, method: str) -> Any:
+        return partial(getattr(self._stub, method), metadata=self._metadata)
 
 
 def error_of(error: grpc.aio.AioRpcError, address: str = "") -> WarmindexError:

@@ -9,7 +9,7 @@ import sys
 from rich.console import Console
 
 from warmindex import __version__
-from warmindex.commands import evict, find, get, lookup
+from warmindex.commands import evict, find, get, lookup, token
 from warmindex.demo.story import tell
 from warmindex.errors import WarmindexError
 
@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="warmindex", description=__doc__)
     top.add_argument("--version", action="version", version=f"warmindex {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (find, lookup, get, evict):
+    for module in (find, lookup, get, evict, token):
         module.add_to(commands)
     demo = commands.add_parser("demo", help="show in half a minute what warmindex does")
     demo.set_defaults(run=_demo)

@@ -123,7 +123,7 @@ class IndexClient:
     def publish_stream(self) -> PublishStream:
         """Open a stream of events to the server that is asked first; see `move_on`."""
         address = self._channels.address
-        return PublishStream(self._channels.channel(address), address)
+        return PublishStream(self._channels.channel(address), address, self._channels.metadata)
 
     def watch(self, selection: Selection, cursor: str = "") -> AsyncGenerator[WatchStep, None]:
         """Follow changes of one tenant: a snapshot first, or what came after a cursor.

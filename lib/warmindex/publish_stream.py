@@ -38,12 +38,17 @@ class PublishStream:
     sending again on another one is the thing to do.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, address: str) -> None:
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        address: str,
+        metadata: tuple[tuple[str, str], ...] = (),
+    ) -> None:
         # Requests are bytes already.
         open_stream: Any = channel.stream_stream(
             _METHOD, response_deserializer=pb.PublishEventsResponse.FromString
         )
-        self._call = open_stream()
+        self._call = open_stream(metadata=metadata)
         self.address = address
 
     async def send(self, parts: Sequence[bytes], leases: Sequence[Lease] = ()) -> None:

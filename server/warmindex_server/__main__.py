@@ -44,10 +44,10 @@ async def serve(settings: Settings) -> None:
 
 def main() -> None:
     """Run the server; exit code 0 after a signal, 1 where it could not start."""
-    settings = parse()
-    logs.configure(settings.log_format, settings.log_level)
-    keep_freed_memory()
     try:
+        settings = parse()
+        logs.configure(settings.log_format, settings.log_level)
+        keep_freed_memory()
         asyncio.run(serve(settings))
     except (OSError, WarmindexError) as error:
         print(f"warmindex-server: {error}", file=sys.stderr)  # noqa: T201 - for people

@@ -15,6 +15,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from warmindex import limits
 from warmindex.errors import InvalidError
 
+from warmindex_server.access import TokenFile
+from warmindex_server.access.gate import Gate
+from warmindex_server.access.tls import Tls
 from warmindex_server.claims.memory import MemoryClaims
 from warmindex_server.http import HttpPort
 from warmindex_server.journal.base import Journal, JournalOptions
@@ -59,7 +62,9 @@ class Server:
         self._state = "starting"
         self.port = 0
         self.http_port = 0
-        self._http = HttpPort(self._readiness)
+        self._tls = Tls(settings.tls) if settings.tls else None
+        self._gate = Gate(TokenFile(settings.tokens) if settings.tokens else None)
+        self._http = HttpPort(self._readiness, self._tls)
         self._health = health.aio.HealthServicer()
         self._store: Store | None = None
         self._leases: LeaseKeeper | None = None
@@ -89,7 +94,7 @@ class Server:
         self._leases.start()
         if not journal.immediate:
             self._snapshots.start()
-        self._service = IndexService(self._store, heard, claims, self._leases)
+        self._service = IndexService(self._store, heard, claims, self._leases, gate=self._gate)
         self._grpc = self._make_grpc(self._service)
         self.port = self._bind(self._grpc)
         await self._set_health(serving=True)
@@ -164,7 +169,10 @@ class Server:
 
     def _bind(self, server: grpc.aio.Server) -> int:
         try:
-            port = server.add_insecure_port(self._settings.listen)
+            if self._tls is None:
+                port = server.add_insecure_port(self._settings.listen)
+            else:
+                port = server.add_secure_port(self._settings.listen, self._tls.grpc_credentials())
         except RuntimeError as error:
             raise _taken("--listen", self._settings.listen) from error
         return port
@@ -194,7 +202,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 def check_exposure(settings: Settings) -> None:
     """Raise InvalidError where others could reach the server and nobody asked for that."""
-    if settings.insecure:
+    if settings.insecure or (settings.tls and (settings.tokens or settings.tls.client_ca)):
         return
     for flag, address in (("--listen", settings.listen), ("--http-listen", settings.http_listen)):
         host, _ = split_address(address)
@@ -204,7 +212,8 @@ def check_exposure(settings: Settings) -> None:
             loopback = host == "localhost"
         if not loopback:
             raise InvalidError(
-                f"{flag} is {address}, which others can reach, and there is neither TLS nor "
-                "tokens: listen on 127.0.0.1, or say --insecure where the network is trusted",
+                f"{flag} is {address}, which others can reach: give it TLS (--tls-certificate, "
+                "--tls-key) and --tokens or --tls-client-ca, listen on 127.0.0.1, or say "
+                "--insecure where the network is trusted",
                 field=flag,
             )

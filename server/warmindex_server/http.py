@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from warmindex_server.access.tls import Tls
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -13,8 +15,9 @@ if TYPE_CHECKING:
 class HttpPort:
     """A small HTTP server beside the gRPC one."""
 
-    def __init__(self, readiness: Callable[[], tuple[bool, str]]) -> None:
+    def __init__(self, readiness: Callable[[], tuple[bool, str]], tls: Tls | None = None) -> None:
         self._readiness = readiness
+        self._tls = tls
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -24,7 +27,13 @@ class HttpPort:
         app.router.add_get("/readyz", self._readyz)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, reuse_port=False)
+        site = web.TCPSite(
+            self._runner,
+            host,
+            port,
+            reuse_port=False,
+            ssl_context=self._tls.http_context() if self._tls else None,
+        )
         await site.start()
         return int(self._runner.addresses[0][1])
 

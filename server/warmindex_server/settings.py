@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from pathlib import Path
 
 from warmindex import __version__, logs
+from warmindex.errors import InvalidError
 from warmindex.options import Options, address, seconds
+
+from warmindex_server.access.tls import TlsFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,8 @@ class Settings:
     redis_prefix: str = "warmindex"
     recover: bool = False
     insecure: bool = False
+    tokens: Path | None = None
+    tls: TlsFiles | None = None
     grace_s: float = 10.0
     log_format: str = "text"
     log_level: str = "info"
@@ -65,6 +71,20 @@ def parse(arguments: list[str] | None = None) -> Settings:
         help="begin a new history with what can be read of a damaged journal; the old data "
         "is kept aside",
     )
+    options.add(
+        "--tokens",
+        default="",
+        metavar="FILE",
+        help="ask for bearer tokens: a file as `warmindex token` writes its lines",
+    )
+    options.add("--tls-certificate", default="", metavar="FILE", help="serve TLS: PEM chain")
+    options.add("--tls-key", default="", metavar="FILE", help="serve TLS: PEM key")
+    options.add(
+        "--tls-client-ca",
+        default="",
+        metavar="FILE",
+        help="ask callers for a certificate that this CA (PEM) has signed",
+    )
     options.switch("--insecure", help="allow listening beyond loopback without TLS and tokens")
     options.add(
         "--grace",
@@ -82,7 +102,22 @@ def parse(arguments: list[str] | None = None) -> Settings:
         redis_prefix=found.redis_prefix,
         recover=found.recover,
         insecure=found.insecure,
+        tokens=Path(found.tokens) if found.tokens else None,
+        tls=_tls_files(found),
         grace_s=found.grace,
         log_format=found.log_format,
         log_level=found.log_level,
     )
+
+
+def _tls_files(found: argparse.Namespace) -> TlsFiles | None:
+    """The TLS files that the options name. Raises InvalidError for half a set."""
+    if not (found.tls_certificate or found.tls_key or found.tls_client_ca):
+        return None
+    if not (found.tls_certificate and found.tls_key):
+        raise InvalidError(
+            "--tls-certificate and --tls-key go together: give both, or no --tls option at all",
+            field="--tls-key" if found.tls_certificate else "--tls-certificate",
+        )
+    client_ca = Path(found.tls_client_ca) if found.tls_client_ca else None
+    return TlsFiles(Path(found.tls_certificate), Path(found.tls_key), client_ca)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 
-from warmindex.client import DEFAULT_SERVER, IndexClient
+from warmindex.connection import add_connection_options, client_of
 from warmindex.embedders import Embedder
 from warmindex.embedders.factory import AdapterRule, EmbedderOptions, open_embedder, split_urls
 from warmindex.options import Options
 
+__all__ = [
+    "add_embedder_options",
+    "add_server_options",
+    "client_of",
+    "embedder_of",
+]
+
 
 def add_server_options(options: Options, replica_default: str) -> None:
     """Add the index, and who publishes to it."""
-    options.add(
-        "--server",
-        default=DEFAULT_SERVER,
-        metavar="HOST:PORT[,HOST:PORT…]",
-        help="the index; several servers must share one journal",
-    )
+    add_connection_options(options)
     options.add(
         "--replica",
         default="",
@@ -89,11 +91,6 @@ def add_embedder_options(options: Options) -> None:
         metavar="KEY",
         help="API key of the embedding server; better given by its variable",
     )
-
-
-def client_of(arguments: argparse.Namespace) -> IndexClient:
-    """The index that the options name."""
-    return IndexClient(arguments.server)
 
 
 def embedder_of(arguments: argparse.Namespace) -> Embedder:

@@ -11,22 +11,28 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from warmindex.client import DEFAULT_SERVER, IndexClient
+from warmindex.connection import add_connection_options, client_of
 from warmindex.errors import InvalidError
 from warmindex.event import PartitionKey
 from warmindex.options import Options
+
+__all__ = [
+    "add_command",
+    "add_partition_options",
+    "client_of",
+    "content_hash",
+    "key_of",
+    "plain",
+    "show_json",
+    "show_table",
+]
 
 
 def add_command(commands: Any, name: str, help: str, description: str) -> argparse.ArgumentParser:  # noqa: A002 - argparse's own word
     """A command with --server and --json."""
     command: argparse.ArgumentParser = commands.add_parser(name, help=help, description=description)
     options = Options(command)
-    options.add(
-        "--server",
-        default=DEFAULT_SERVER,
-        metavar="HOST:PORT[,HOST:PORT…]",
-        help="the index; several servers must share one journal",
-    )
+    add_connection_options(options)
     options.switch("--json", help="print JSON instead of a table")
     return command
 
@@ -40,11 +46,6 @@ def add_partition_options(command: argparse.ArgumentParser, scheme_default: str 
     options.add(
         "--scheme", default=scheme_default, metavar="NAME", help="the hash scheme of the keys"
     )
-
-
-def client_of(arguments: argparse.Namespace) -> IndexClient:
-    """The index that the options name."""
-    return IndexClient(arguments.server)
 
 
 def key_of(arguments: argparse.Namespace) -> PartitionKey:

@@ -14,7 +14,7 @@ from warmindex_server.access.principal import (
     current,
     require_role,
 )
-from warmindex_server.access.tokens import TokenFile, new_token
+from warmindex_server.access.tokens import TokenFile
 
 __all__ = [
     "EVERYONE",
@@ -23,6 +23,5 @@ __all__ = [
     "TokenFile",
     "allow_tenant",
     "current",
-    "new_token",
     "require_role",
 ]

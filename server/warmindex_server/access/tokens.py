@@ -12,37 +12,22 @@ be read or parsed then leaves the tokens as they were, and says so in the log.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-import secrets
 import time
 from pathlib import Path
 from typing import Final
 
 from warmindex.errors import InvalidError, UnauthenticatedError, WarmindexError
+from warmindex.tokens import digest_of
 
 from warmindex_server.access.principal import Principal, Role
 
 _log = logging.getLogger(__name__)
 
-# Makes a leaked token recognisable to scanners.
-TOKEN_PREFIX: Final = "wmx_"  # noqa: S105 - no password, the beginning of every one
-TOKEN_BYTES: Final = 32
 # A token that was taken out of the file is refused after this at the latest.
 CHECK_S: Final = 1.0
 SCHEME: Final = "bearer "
-
-
-def new_token() -> tuple[str, str]:
-    """A new token, and the SHA-256 of it in hex, which is what a file keeps."""
-    token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
-    return token, digest_of(token)
-
-
-def digest_of(token: str) -> str:
-    """The SHA-256 of a token, in hex."""
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class TokenFile:

@@ -19,6 +19,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from warmindex.errors import InvalidError, WarmindexError
 
+from warmindex_server.access.gate import Gate
 from warmindex_server.rpc.faults import Context, status_of
 from warmindex_server.rpc.traffic import Traffic
 
@@ -27,6 +28,7 @@ from warmindex_server.rpc.traffic import Traffic
 Handler = Callable[[Any, Context], Any]
 Parse = Callable[[bytes], Message]
 Read = Callable[[Any], Any]
+Admit = Callable[[Context], None]
 
 # By whether the client streams, and whether the server does.
 _MAKE: Final[dict[tuple[bool, bool], Callable[[Any], Any]]] = {
@@ -38,33 +40,41 @@ _MAKE: Final[dict[tuple[bool, bool], Callable[[Any], Any]]] = {
 
 
 def handlers_of(
-    servicer: object, service: ServiceDescriptor, traffic: Traffic
+    servicer: object, service: ServiceDescriptor, traffic: Traffic, gate: Gate
 ) -> grpc.GenericRpcHandler:
     """The calls of a service, answered by the methods of `servicer` that have their names."""
     return grpc.method_handlers_generic_handler(
         service.full_name,
         {
-            method.name: _handler(getattr(servicer, method.name), method, traffic)
+            method.name: _handler(getattr(servicer, method.name), method, traffic, gate)
             for method in service.methods
         },
     )
 
 
-def _handler(handle: Handler, method: MethodDescriptor, traffic: Traffic) -> Any:
+def _handler(handle: Handler, method: MethodDescriptor, traffic: Traffic, gate: Gate) -> Any:
     parse: Any = message_factory.GetMessageClass(method.input_type).FromString
     read: Read = partial(_Parsed if method.client_streaming else parsed, parse)
     make = _streaming if method.server_streaming else _answering
-    return _MAKE[method.client_streaming, method.server_streaming](make(handle, read, traffic))
+    admit: Admit = partial(_admit, gate, method.name)
+    return _MAKE[method.client_streaming, method.server_streaming](
+        make(handle, read, traffic, admit)
+    )
+
+
+def _admit(gate: Gate, method: str, context: Context) -> None:
+    gate.admit(context, method)
 
 
 def _answering(
-    handle: Handler, read: Read, traffic: Traffic
+    handle: Handler, read: Read, traffic: Traffic, admit: Admit
 ) -> Callable[[Any, Context], Awaitable[bytes]]:
     """A call with one answer."""
 
     async def call(raw: Any, context: Context) -> bytes:
         try:
             with traffic:
+                admit(context)
                 return to_bytes(await handle(read(raw), context))
         except WarmindexError as error:
             await context.abort_with_status(status_of(error))
@@ -74,13 +84,14 @@ def _answering(
 
 
 def _streaming(
-    handle: Handler, read: Read, traffic: Traffic
+    handle: Handler, read: Read, traffic: Traffic, admit: Admit
 ) -> Callable[[Any, Context], AsyncIterator[bytes]]:
     """A call with any number of answers."""
 
     async def call(raw: Any, context: Context) -> AsyncIterator[bytes]:
         try:
             with traffic:
+                admit(context)
                 async with aclosing(handle(read(raw), context)) as responses:
                     async for response in responses:
                         yield to_bytes(response)

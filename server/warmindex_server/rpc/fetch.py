@@ -12,10 +12,11 @@ from warmindex import limits
 from warmindex.errors import InvalidError, Reason, out_of_range, required
 from warmindex.event import PartitionKey, check_hash_lengths
 from warmindex.v1 import index_service_pb2 as pb
-from warmindex.wire import partition_from_wire, seconds_from_wire
+from warmindex.wire import seconds_from_wire
 
 from warmindex_server.claims.base import Claimant, Claims, Standing
 from warmindex_server.rpc.assembly import embeddings_response
+from warmindex_server.rpc.partitions import partition_of
 
 if TYPE_CHECKING:
     from warmindex.index.partition import Fetched
@@ -109,7 +110,7 @@ async def release_claims(
     claims: Claims, request: pb.ReleaseClaimsRequest
 ) -> pb.ReleaseClaimsResponse:
     """End claims of the caller whose content will not be published."""
-    key = partition_from_wire(request.partition)
+    key = partition_of(request.partition)
     if not request.claimant_id:
         raise required("claimant_id", "only the caller that holds a claim gives it up")
     _check_claimant_id(request.claimant_id)
@@ -174,7 +175,7 @@ def _bytes_max(asked: int) -> int:
 
 
 def _asked(request: pb.GetEmbeddingsRequest) -> Asked:
-    key = partition_from_wire(request.partition)
+    key = partition_of(request.partition)
     hashes = list(request.content_hashes)
     check_hashes(hashes, key.hash_scheme)
     wait_s = None

@@ -10,9 +10,10 @@ from warmindex.errors import InvalidError, Reason, out_of_range, required
 from warmindex.event import check_vectors
 from warmindex.index.index import Query
 from warmindex.v1 import index_service_pb2 as pb
-from warmindex.wire import document_to_wire, partition_from_wire, rows_from_wire
+from warmindex.wire import document_to_wire, rows_from_wire
 
 from warmindex_server.rpc.fetch import check_hashes
+from warmindex_server.rpc.partitions import partition_of
 
 if TYPE_CHECKING:
     from warmindex.event import PartitionKey
@@ -26,7 +27,7 @@ async def search(
     store: Store, request: pb.SearchRequest, options: SearchOptions
 ) -> pb.SearchResponse:
     """Validate, search, translate."""
-    key = partition_from_wire(request.partition)
+    key = partition_of(request.partition)
     query = query_from_wire(request, key)
     if request.min_revision > store.revision:
         await store.wait_for_revision(request.min_revision, limits.MIN_REVISION_WAIT_S)

@@ -11,6 +11,7 @@ from warmindex.index import listing
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex.wire import document_to_wire, partition_to_wire
 
+from warmindex_server.access import allow_tenant, current
 from warmindex_server.rpc.pages import page_size, place_of, token_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ async def list_partitions(
 ) -> pb.ListPartitionsResponse:
     """One page of a tenant's partitions."""
     check_tenant_id(request.tenant_id, "tenant_id")
+    allow_tenant(request.tenant_id, "tenant_id")
     check_model_id(request.model_id, "model_id")
     size = page_size(request.page_size)
     after = _partition_place(PARTITIONS, request.tenant_id, request.page_token)
@@ -56,6 +58,7 @@ async def list_replicas(
 ) -> pb.ListReplicasResponse:
     """One page of a tenant's replicas."""
     check_tenant_id(request.tenant_id, "tenant_id")
+    allow_tenant(request.tenant_id, "tenant_id")
     size = page_size(request.page_size)
     place = place_of(REPLICAS, request.page_token, 2)
     after = (place[0], place[1]) if place else None
@@ -79,6 +82,7 @@ async def list_replicas(
 async def get_entry(store: Store, request: pb.GetEntryRequest) -> pb.GetEntryResponse:
     """One page of the partitions that have a content hash."""
     check_tenant_id(request.tenant_id, "tenant_id")
+    allow_tenant(request.tenant_id, "tenant_id")
     if not request.content_hash:
         raise required("content_hash", "it names the entry; in JSON it is base64")
     size = page_size(request.page_size)
@@ -119,7 +123,7 @@ async def get_server_info(store: Store) -> pb.GetServerInfoResponse:
         history_id=store.history_id,
         revision=store.revision,
         journal=store.journal.name,
-        entries=listing.entries_total(store.index),
+        entries=listing.entries_total(store.index, current().tenant_id),
     )
 
 

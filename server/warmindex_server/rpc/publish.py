@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from warmindex import limits
-from warmindex.errors import InvalidError, Reason
+from warmindex.errors import ForbiddenError, InvalidError, Reason, WarmindexError
 from warmindex.index import Outcome
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex.wire import event_from_wire, used_number_from_wire
+
+from warmindex_server.access import allow_tenant
 
 if TYPE_CHECKING:
     from warmindex.event import CacheEvent
@@ -32,6 +34,7 @@ async def publish_event(
             field="event",
             reason=Reason.FIELD_REQUIRED,
         )
+    allow_tenant(request.event.tenant_id, "event.tenant_id")
     try:
         event = event_from_wire(request.event)
     except InvalidError:
@@ -85,13 +88,16 @@ async def publish_batch(
 
 async def _records(
     store: Store, request: pb.PublishEventsRequest
-) -> tuple[dict[int, CacheEvent | UsedNumber], dict[int, InvalidError]]:
+) -> tuple[dict[int, CacheEvent | UsedNumber], dict[int, WarmindexError]]:
     """What to journal of a message's events, and what is wrong with some, by position."""
-    faults: dict[int, InvalidError] = {}
+    faults: dict[int, WarmindexError] = {}
     records: dict[int, CacheEvent | UsedNumber] = {}
     for position, message in enumerate(request.events):
         try:
+            allow_tenant(message.tenant_id, "event.tenant_id")
             records[position] = event_from_wire(message)
+        except ForbiddenError as error:
+            faults[position] = error
         except InvalidError as error:
             faults[position] = error
             used = used_number_from_wire(message)
@@ -101,7 +107,7 @@ async def _records(
     return records, faults
 
 
-def _refusal(error: InvalidError, applied: Applied | None, revision: int) -> pb.EventResult:
+def _refusal(error: WarmindexError, applied: Applied | None, revision: int) -> pb.EventResult:
     """The answer to an invalid event; `applied` is what became of its number, if it had one."""
     return pb.EventResult(
         outcome=pb.EventResult.OUTCOME_REFUSED,

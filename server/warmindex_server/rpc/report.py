@@ -13,6 +13,7 @@ from warmindex.v1 import event_pb2
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex.wire import event_from_wire
 
+from warmindex_server.access import allow_tenant
 from warmindex_server.reports.staging import Budget, StagedReport, index_replaced
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def _head_from_wire(first: pb.ReportStateRequest | None) -> Report:
     if first.WhichOneof("part") != "header":
         raise required("header", "it opens the report and says whose state follows")
     header = first.header
+    allow_tenant(header.tenant_id, "header.tenant_id")
     check_producer(header.tenant_id, header.model_id, header.replica_id, "header")
     if header.sequence and not header.epoch:
         raise InvalidError(

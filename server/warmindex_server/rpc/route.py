@@ -10,9 +10,9 @@ from warmindex.errors import InvalidError, Reason, required
 from warmindex.hashing import chain_block_size, chain_hashes
 from warmindex.index import route
 from warmindex.v1 import index_service_pb2 as pb
-from warmindex.wire import partition_from_wire
 
 from warmindex_server.rpc.fetch import check_hashes
+from warmindex_server.rpc.partitions import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ TOKENS_INLINE_MAX: Final = 32768
 async def lookup_route(store: Store, request: pb.LookupRouteRequest) -> pb.LookupRouteResponse:
     """Validate, look up, translate."""
     every_chain = not request.partition.hash_scheme
-    key = partition_from_wire(request.partition)
+    key = partition_of(request.partition)
     # As lists: every look into a message's own list makes its members anew.
     blocks, tokens = list(request.block_hashes), list(request.token_ids)
     replica_ids = list(request.replica_ids)

@@ -10,6 +10,7 @@ from warmindex.errors import ShuttingDownError
 from warmindex.index.search import SearchOptions
 from warmindex.v1 import index_service_pb2
 
+from warmindex_server.access.gate import Gate
 from warmindex_server.reports.staging import Budget
 from warmindex_server.rpc import fetch, find, inspect, publish, report, route
 from warmindex_server.rpc.calls import handlers_of
@@ -49,6 +50,7 @@ class IndexService:
         claims: Claims,
         leases: LeaseKeeper,
         options: SearchOptions | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._store = store
         self._heard = heard
@@ -57,13 +59,15 @@ class IndexService:
         self._options = options or SearchOptions()
         self._watches = Watches(store)
         self._reports = Budget()
+        self._gate = gate or Gate()
         self.traffic = Traffic()
         self._closing = False
         self._streams: set[asyncio.Task[None]] = set()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Let a server answer these calls; before it starts."""
-        server.add_generic_rpc_handlers((handlers_of(self, self.DESCRIPTOR, self.traffic),))
+        handlers = handlers_of(self, self.DESCRIPTOR, self.traffic, self._gate)
+        server.add_generic_rpc_handlers((handlers,))
 
     def close(self) -> None:
         """End what waits: streams for their client, calls for a claim, watches for a change."""

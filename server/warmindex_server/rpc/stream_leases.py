@@ -12,6 +12,8 @@ from warmindex.event import check_replica
 from warmindex.record import Lease
 from warmindex.wire import seconds_from_wire
 
+from warmindex_server.access import allow_tenant
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -77,6 +79,7 @@ def _leases_from_wire(messages: Sequence[pb.ReplicaLease]) -> dict[ReplicaKey, L
 def _each_lease(messages: Iterable[pb.ReplicaLease]) -> Iterable[tuple[ReplicaKey, Lease]]:
     for position, message in enumerate(messages):
         where = f"leases[{position}]"
+        allow_tenant(message.tenant_id, f"{where}.tenant_id")
         check_replica(message.tenant_id, message.replica_id, where)
         if not message.HasField("ttl"):
             raise required(f"{where}.ttl", "it says how long the holds outlive the last message")

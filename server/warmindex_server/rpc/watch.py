@@ -25,6 +25,7 @@ from warmindex.index.selection import Selection
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex.wire import event_to_wire
 
+from warmindex_server.access import allow_tenant
 from warmindex_server.rpc.cursors import CursorScope
 from warmindex_server.rpc.effects import Encoder
 
@@ -71,6 +72,7 @@ class Watches:
 
 def _selection(request: pb.WatchEventsRequest) -> Selection:
     check_tenant_id(request.tenant_id, "tenant_id")
+    allow_tenant(request.tenant_id, "tenant_id")
     check_model_id(request.model_id, "model_id")
     if len(request.adapter_ids) > limits.WATCH_ADAPTERS_MAX:
         raise InvalidError(
@@ -155,13 +157,14 @@ class _Watch:
             while True:
                 async with self._watches.turn:
                     pages = _pages(next(steps, None), revision)
+                    # The turn is over when everybody else has had theirs.
+                    await asyncio.sleep(0)
                 if pages is None:
                     break
                 for page in pages:
                     yield page
                 if self._watches.closing or self._lost(stream, generation, revision):
                     return
-                await self._store.give_way()
             self._position = revision
             yield self._bookmark(pb.Bookmark.KIND_LIVE, revision)
 
