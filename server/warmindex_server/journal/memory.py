@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 from typing import ClassVar, Final
 
-from warmindex.errors import WarmindexError
+from warmindex.errors import InvalidError
 from warmindex.event import CacheEvent
 from warmindex.record import Conditional, Record, Report
 
@@ -113,7 +113,10 @@ def open_url(_url: str, _options: JournalOptions) -> Journal:
 
 async def recover_url(_url: str, _options: JournalOptions) -> Recovered:
     """There is never anything to recover."""
-    raise WarmindexError("--recover: the memory journal keeps nothing that could be recovered")
+    raise InvalidError(
+        "journal is memory, which keeps nothing that --recover could read: leave --recover out",
+        field="journal",
+    )
 
 
 def _vector_bytes(record: Record) -> int:

@@ -106,7 +106,7 @@ class Link:
         if isinstance(error, _REFUSALS):
             return JournalStartError(
                 f"Redis at {self.where} refuses the login or a command ({reason(error)}): check "
-                "user, password and ACL; docs/operations.md lists the commands that are needed"
+                "user, password and ACL; docs/journals.md lists the commands that are needed"
             )
         return self.unavailable("starting the journal", error)
 

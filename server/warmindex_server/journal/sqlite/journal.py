@@ -16,7 +16,6 @@ from warmindex.errors import JournalUnavailableError
 from warmindex.record import Record
 
 from warmindex_server.journal.base import (
-    BATCH_BYTES,
     Batch,
     JournalCorruptError,
     JournalMovedError,
@@ -32,6 +31,10 @@ from warmindex_server.journal.sqlite.opening import WAY_OUT, start_error
 
 T = TypeVar("T")
 Row = TypeVar("Row", LogRow, PartRow)
+
+# Rows read in one step: memory of this size is used again by the next step, where larger
+# pieces would be given back to the system and taken anew.
+READ_BYTES: Final = 2**20
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +106,7 @@ class SqliteJournal:
         last = first + count - 1
 
         def step(after: int) -> list[PartRow]:
-            return file.read_parts(after, last, BATCH_BYTES)
+            return file.read_parts(after, last, READ_BYTES)
 
         expected = first
         async for rows in self._pages(step, first - 1, last, "the snapshot's part"):
@@ -124,7 +127,7 @@ class SqliteJournal:
         after = max(after, file.head.before_first)
 
         def step(after: int) -> list[LogRow]:
-            return file.read_log(after, BATCH_BYTES)
+            return file.read_log(after, READ_BYTES)
 
         async for rows in self._pages(step, after, file.revision, "the record at revision"):
             batch: list[tuple[int, Record]] = []
