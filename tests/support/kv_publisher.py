@@ -25,7 +25,6 @@ class FakePublisher:
     """One rank's sockets. `topic_in_replay` is how newer engines answer."""
 
     def __init__(self, *, topic: bytes = b"", topic_in_replay: bool = True) -> None:
-        self._context = zmq.asyncio.Context()
         self.topic = topic
         self.topic_in_replay = topic_in_replay
         self.buffer: list[tuple[int, bytes]] = []
@@ -46,16 +45,11 @@ class FakePublisher:
 
     def open(self) -> None:
         """Bind, on the same ports as before if there were any."""
+        self._context = zmq.asyncio.Context()
         self._pub = self._context.socket(zmq.XPUB)
         self._router = self._context.socket(zmq.ROUTER)
-        for socket in (self._pub, self._router):
-            socket.linger = 0
-        self._port = self._pub.bind_to_random_port(
-            "tcp://127.0.0.1", self._port or 20000, (self._port or 59999) + 1
-        )
-        self._replay_port = self._router.bind_to_random_port(
-            "tcp://127.0.0.1", self._replay_port or 20000, (self._replay_port or 59999) + 1
-        )
+        self._port = self._bind(self._pub, self._port)
+        self._replay_port = self._bind(self._router, self._replay_port)
         self._task = asyncio.ensure_future(self._serve())
 
     async def close(self) -> None:
@@ -65,8 +59,8 @@ class FakePublisher:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
-            self._pub.close(linger=0)
-            self._router.close(linger=0)
+            # Returns when the ports are free again.
+            self._context.destroy(linger=0)
 
     async def restart(self) -> None:
         """A new life: numbers from 0, an empty buffer."""
@@ -77,7 +71,10 @@ class FakePublisher:
 
     async def subscribed(self) -> None:
         """Wait until somebody has subscribed: what is sent before goes nowhere."""
-        await asyncio.wait_for(self._pub.recv(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            # A message that begins with 0 says that a subscriber has gone.
+            while not (await self._pub.recv()).startswith(b"\x01"):
+                pass
 
     async def send(self, payload: bytes, *, sequence: int | None = None, lost: bool = False) -> int:
         """Publish one batch; `lost` puts it into the buffer alone."""
@@ -107,9 +104,9 @@ class FakePublisher:
                 [request[0], b"", *([b""] if middle else []), END, b""]
             )
 
-    async def destroy(self) -> None:
-        await self.close()
-        self._context.destroy(linger=0)
+    def _bind(self, socket: zmq.asyncio.Socket, port: int) -> int:
+        socket.bind(f"tcp://127.0.0.1:{port}")
+        return int(socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
 
 class RecordingSink:

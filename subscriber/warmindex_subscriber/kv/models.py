@@ -61,10 +61,16 @@ class AdapterVersions:
         """Look for the versions of adapters that come up for the first time."""
         for event in events:
             if type(event) is Stored and event.lora_name:
-                if self._adapters.has_version(event.lora_name):
-                    continue
-                if time.monotonic() - self._asked_at >= ASK_AGAIN_S:
-                    await self.refresh()
+                await self._ensure(event.lora_name)
+
+    async def _ensure(self, name: str) -> None:
+        if self._adapters.has_version(name):
+            return
+        async with self._lock:
+            # Somebody may just have been reading it.
+            known = self._adapters.has_version(name)
+        if not known and time.monotonic() - self._asked_at >= ASK_AGAIN_S:
+            await self.refresh()
 
     async def run(self) -> None:
         """Read the list again and again, until cancelled."""

@@ -28,7 +28,7 @@ async def fake() -> AsyncIterator[Callable[..., FakePublisher]]:
 
     yield make
     for one in made:
-        await one.destroy()
+        await one.close()
 
 
 async def test_what_is_published_live_is_indexed(fake):
