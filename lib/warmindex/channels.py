@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -107,6 +108,7 @@ class Channels:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._stubs: dict[str, Any] = {}
         self._current = 0
+        self._closed = False
 
     @property
     def address(self) -> str:
@@ -129,6 +131,12 @@ class Channels:
                 self.move_on(address)
                 if not left:
                     raise translated from None
+            except asyncio.CancelledError:
+                # Closing a connection cancels its calls; their callers are not cancelled.
+                task = asyncio.current_task()
+                if self._closed and not (task and task.cancelling()):
+                    raise _closed() from None
+                raise
         raise AssertionError("unreachable")
 
     def move_on(self, address: str) -> None:
@@ -150,12 +158,15 @@ class Channels:
 
     def channel(self, address: str) -> grpc.aio.Channel:
         """The connection to one server."""
+        if self._closed:
+            raise _closed()
         if address not in self._channels:
             self._channels[address] = self._open(address)
         return self._channels[address]
 
     async def close(self) -> None:
-        """Close all channels."""
+        """Close all channels, for good: calls under way and later ones fail."""
+        self._closed = True
         channels, self._channels, self._stubs = self._channels, {}, {}
         for channel in channels.values():
             await channel.close()
@@ -185,6 +196,13 @@ def error_of(error: grpc.aio.AioRpcError, address: str = "") -> WarmindexError:
     message = error.details() or status
     if status == "DEADLINE_EXCEEDED":
         return UnavailableError(f"no answer in time from {address}")
+    if status == "CANCELLED":
+        # Not by the caller, who gets a CancelledError: a server that goes away does this.
+        return UnavailableError(f"the call was broken off by {address}: {message}")
+    if status == "RESOURCE_EXHAUSTED" and "larger than max" in message:
+        return InvalidError(
+            f"{message}: send or ask for less at once", reason=Reason.FIELD_TOO_LONG
+        )
     kind = _BY_REASON.get(reason) or _BY_STATUS.get(status, WarmindexError)
     if status == "UNAVAILABLE" and reason is Reason.UNSPECIFIED:
         message = f"cannot reach {address}: {message}"
@@ -208,6 +226,10 @@ def _details(error: grpc.aio.AioRpcError) -> tuple[Reason, str]:
             detail.Unpack(request)
             field = request.field_violations[0].field if request.field_violations else ""
     return reason, field
+
+
+def _closed() -> UnavailableError:
+    return UnavailableError("this client is closed")
 
 
 def _content(path: Path | None) -> bytes | None:

@@ -28,9 +28,7 @@ from warmindex.answers import (
     ServerInfo,
 )
 from warmindex.channels import Channels
-from warmindex.event import Document, PartitionKey, Tier
-from warmindex.index.route import Match
-from warmindex.index.route import Reason as RouteReason
+from warmindex.event import Document, PartitionKey
 from warmindex.publish_stream import PublishStream
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex.watch_stream import watch
@@ -153,7 +151,8 @@ class IndexClient:
         report includes; an `epoch` of 0 leaves the numbering as it is. Raises OvertakenError
         where the producer published meanwhile, FencedError where a newer epoch is known.
         """
-        header = pb.ReportStateHeader(
+        header = wire.request_of(
+            pb.ReportStateHeader,
             replica_id=replica_id,
             model_id=model_id,
             tenant_id=tenant_id,
@@ -194,7 +193,8 @@ class IndexClient:
 
         At most 4096 hashes; with many, some may be KeyState.DEFERRED: ask again for them.
         """
-        request = pb.GetEmbeddingsRequest(
+        request = wire.request_of(
+            pb.GetEmbeddingsRequest,
             partition=wire.partition_to_wire(partition),
             content_hashes=hashes,
             claimant_id=claimant_id,
@@ -224,7 +224,8 @@ class IndexClient:
         self, partition: PartitionKey, claimant_id: str, hashes: Sequence[bytes]
     ) -> int:
         """Give up claims whose content will not be published; how many there were."""
-        request = pb.ReleaseClaimsRequest(
+        request = wire.request_of(
+            pb.ReleaseClaimsRequest,
             partition=wire.partition_to_wire(partition),
             claimant_id=claimant_id,
             content_hashes=hashes,
@@ -248,7 +249,8 @@ class IndexClient:
         `embedding` is float32 of shape (dimensions,). `allowed`, where not None, limits the
         answer to these hashes.
         """
-        request = pb.SearchRequest(
+        request = wire.request_of(
+            pb.SearchRequest,
             partition=wire.partition_to_wire(partition),
             query_text=text,
             keywords=keywords,
@@ -287,7 +289,8 @@ class IndexClient:
 
         With tokens, an empty `hash_scheme` looks under every block size of the model.
         """
-        request = pb.LookupRouteRequest(
+        request = wire.request_of(
+            pb.LookupRouteRequest,
             partition=wire.partition_to_wire(partition),
             block_hashes=block_hashes,
             token_ids=token_ids,
@@ -296,17 +299,7 @@ class IndexClient:
             min_revision=min_revision,
         )
         response = await self._call("LookupRoute", request)
-        return RouteAnswer(
-            matches=[
-                Match(
-                    match.replica_id, match.matched_blocks, match.matched_tokens, Tier(match.tier)
-                )
-                for match in response.matches
-            ],
-            reason=RouteReason(response.reason),
-            revision=response.revision,
-            replicas_in_scope=response.replicas_in_scope,
-        )
+        return wire.route_from_wire(response)
 
     # ---- looking around ----------------------------------------------------------------
 
@@ -317,7 +310,7 @@ class IndexClient:
 
     async def partitions(self, tenant_id: str = "", model_id: str = "") -> list[PartitionView]:
         """All partitions of a tenant, in key order."""
-        request = pb.ListPartitionsRequest(tenant_id=tenant_id, model_id=model_id)
+        request = wire.request_of(pb.ListPartitionsRequest, tenant_id=tenant_id, model_id=model_id)
         return [
             PartitionView(
                 wire.partition_from_wire(each.key),
@@ -332,7 +325,7 @@ class IndexClient:
 
     async def replicas(self, tenant_id: str = "") -> list[ReplicaView]:
         """All replicas of a tenant that hold anything, by name and model."""
-        request = pb.ListReplicasRequest(tenant_id=tenant_id)
+        request = wire.request_of(pb.ListReplicasRequest, tenant_id=tenant_id)
         return [
             ReplicaView(
                 replica_id=each.replica_id,
@@ -349,11 +342,13 @@ class IndexClient:
 
     async def entries(self, content_hash: bytes, tenant_id: str = "") -> list[EntryView]:
         """One content hash in every partition that has it, in key order."""
-        request = pb.GetEntryRequest(tenant_id=tenant_id, content_hash=content_hash)
+        request = wire.request_of(
+            pb.GetEntryRequest, tenant_id=tenant_id, content_hash=content_hash
+        )
         return [
             EntryView(
                 partition=wire.partition_from_wire(each.partition),
-                holds=[(hold.replica_id, Tier(hold.tier)) for hold in each.holds],
+                holds=[(hold.replica_id, wire.tier_from_wire(hold.tier)) for hold in each.holds],
                 document=Document(each.document.name, each.document.description)
                 if each.HasField("document")
                 else None,

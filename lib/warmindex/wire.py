@@ -7,12 +7,12 @@ message's bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import numpy as np
 
 from warmindex import limits
-from warmindex.answers import PublishResult
+from warmindex.answers import PublishResult, RouteAnswer
 from warmindex.errors import InvalidError, Reason, out_of_range
 from warmindex.event import (
     CacheEvent,
@@ -24,22 +24,27 @@ from warmindex.event import (
     check_partition,
 )
 from warmindex.index.change import Outcome
+from warmindex.index.route import Match
+from warmindex.index.route import Reason as RouteReason
 from warmindex.record import UsedNumber
 from warmindex.v1 import event_pb2 as pb
 from warmindex.v1 import index_service_pb2 as service_pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from google.protobuf.duration_pb2 import Duration
 
     from warmindex.event import FloatMatrix
+
+Request = TypeVar("Request")
 
 _TYPES: Final = {int(each): each for each in EventType}
 _TIERS: Final = {int(each): each for each in Tier}
 _CAUSES: Final = {int(each): each for each in Cause}
 _OUTCOMES: Final = {int(each): each for each in Outcome}
 _REASONS: Final = {int(each): each for each in Reason}
+_ROUTE_REASONS: Final = {int(each): each for each in RouteReason}
 _LITTLE_ENDIAN_FLOAT: Final = np.dtype("<f4")
 # What one message of a stream of events should be: large enough to make the call around it
 # cheap, small enough to be taken in a few steps.
@@ -201,6 +206,35 @@ def change_from_wire(message: pb.CacheEvent) -> CacheEvent:
     return event
 
 
+def request_of(kind: Callable[..., Request], **fields: object) -> Request:
+    """A request of the caller's own values; InvalidError where one of them fits no field."""
+    try:
+        return kind(**fields)
+    except ValueError as error:
+        # A number that a field cannot hold, or text that is not Unicode.
+        raise InvalidError(f"a value fits no field of the request: {error}") from None
+
+
+def tier_from_wire(number: int) -> Tier:
+    """The tier of a number; one that only a newer server knows is UNSPECIFIED."""
+    return _TIERS.get(number, Tier.UNSPECIFIED)
+
+
+def route_from_wire(response: service_pb.LookupRouteResponse) -> RouteAnswer:
+    """Who holds the beginning of a prompt; a reason that only a newer server knows is plain."""
+    matches = [
+        Match(each.replica_id, each.matched_blocks, each.matched_tokens, tier_from_wire(each.tier))
+        for each in response.matches
+    ]
+    plain = RouteReason.PREFIX_MATCH if matches else RouteReason.NO_MATCH
+    return RouteAnswer(
+        matches=matches,
+        reason=_ROUTE_REASONS.get(response.reason, plain),
+        revision=response.revision,
+        replicas_in_scope=response.replicas_in_scope,
+    )
+
+
 def rows_from_wire(block: pb.EmbeddingBlock, rows: int, name: str) -> FloatMatrix:
     """The rows of a block as float32 (rows, dimensions), a view of its bytes."""
     dimensions = block.dimensions
@@ -233,7 +267,8 @@ def partition_from_wire(message: pb.PartitionKey, name: str = "partition") -> Pa
 
 def partition_to_wire(key: PartitionKey) -> pb.PartitionKey:
     """The message of a partition's key."""
-    return pb.PartitionKey(
+    return request_of(
+        pb.PartitionKey,
         tenant_id=key.tenant_id,
         model_id=key.model_id,
         hash_scheme=key.hash_scheme,
