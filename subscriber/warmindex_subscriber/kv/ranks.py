@@ -91,6 +91,13 @@ def publishers(
                 field="endpoint",
                 reason=Reason.CONFLICT,
             )
+    if both := set(live) & set(replay or ()):
+        raise InvalidError(
+            f"endpoint and replay_endpoint meet at {min(both)}, as ports count up with the ranks: "
+            "set the engine's base ports farther apart",
+            field="replay_endpoint",
+            reason=Reason.CONFLICT,
+        )
     return [
         Publisher(rank, Address(live[i], replay[i] if replay else None, bind))
         for i, rank in enumerate(ranks)

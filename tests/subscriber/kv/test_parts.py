@@ -139,6 +139,7 @@ class TestRanks:
             ([0], ["tcp://*:5557"], [], False),
             ([0], ["tcp://0.0.0.0:5557"], [], False),
             ([0], ["tcp://*:5557"], ["tcp://*:5558"], True),
+            ([0, 1], ["tcp://h:5557"], ["tcp://h:5558"], False),
         ],
     )
     def test_what_cannot_be_followed_is_refused(self, ranks, endpoints, replays, bind):
