@@ -47,7 +47,7 @@ class Options:
             type=type,
             metavar=metavar,
             choices=choices,
-            help=f"{help} [default: {_escaped(shown)}; {variable}]",
+            help=_escaped(f"{help} [default: {shown}; {variable}]"),
         )
 
     def switch(self, flag: str, *, help: str) -> None:  # noqa: A002 - argparse's own word
@@ -57,7 +57,7 @@ class Options:
             flag,
             action=argparse.BooleanOptionalAction,
             default=_truth(variable, os.environ.get(variable, "")),
-            help=f"{help} [default: off; {variable}]",
+            help=_escaped(f"{help} [default: off; {variable}]"),
         )
 
 
@@ -89,5 +89,6 @@ def _truth(variable: str, text: str) -> bool:
     return word in _TRUE
 
 
-def _escaped(value: object) -> str:
-    return str(value).replace("%", "%%")
+def _escaped(text: str) -> str:
+    """The text as argparse prints it, which takes % for a place to fill in."""
+    return text.replace("%", "%%")
