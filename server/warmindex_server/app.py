@@ -26,11 +26,13 @@ from warmindex_server.leases.keeper import LeaseKeeper
 from warmindex_server.replicas import Heard
 from warmindex_server.rpc.reflection import enable_reflection
 from warmindex_server.rpc.service import IndexService
+from warmindex_server.several import share
 from warmindex_server.snapshots import Snapshots
 from warmindex_server.store import Store
 
 if TYPE_CHECKING:
     from warmindex_server.settings import Settings
+    from warmindex_server.shared import Peers
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Server:
         self._health = health.aio.HealthServicer()
         self._store: Store | None = None
         self._leases: LeaseKeeper | None = None
+        self._peers: Peers | None = None
         self._snapshots: Snapshots | None = None
         self._service: IndexService | None = None
         self._grpc: grpc.aio.Server | None = None
@@ -86,11 +89,17 @@ class Server:
         journal = await self._open_journal()
         heard = Heard()
         self._store = Store(journal)
-        claims = MemoryClaims()
-        self._leases = LeaseKeeper(self._store, heard)
-        self._snapshots = Snapshots(self._store)
+        shared = share(journal, self._store, heard)
+        claims = shared.claims if shared else MemoryClaims()
+        self._peers = shared.peers if shared else None
+        self._leases = LeaseKeeper(self._store, heard, leadership=self._peers)
+        self._snapshots = Snapshots(self._store, self._peers)
         self._store.listeners += [heard, claims, self._leases, self._snapshots]
+        self._store.loaded += [claims.loaded, self._leases.loaded]
         await self._store.start()
+        if self._peers is not None:
+            self._peers.returned.append(self._leases.begin_again)
+            await self._peers.start()
         self._leases.start()
         if not journal.immediate:
             self._snapshots.start()
@@ -116,6 +125,8 @@ class Server:
             await self._drain(self._grpc, self._service)
         if self._leases is not None:
             await self._leases.close()
+        if self._peers is not None:
+            await self._peers.close()
         if self._snapshots is not None:
             await self._snapshots.close()
         if self._store is not None:

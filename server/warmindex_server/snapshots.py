@@ -20,6 +20,7 @@ from warmindex.index.snapshot import Snapshot
 from warmindex.record import Conditional, Record, Report
 
 from warmindex_server.journal.base import Parts
+from warmindex_server.leader import Alone, Leadership
 from warmindex_server.store import Store
 
 _log = logging.getLogger(__name__)
@@ -37,10 +38,14 @@ KEEP_RECORDS: Final = 10_000
 
 
 class Snapshots:
-    """Takes snapshots of one store; a listener of it, to know when one is due."""
+    """Takes snapshots of one store; a listener of it, to know when one is due.
 
-    def __init__(self, store: Store) -> None:
+    Of the servers that share a journal the leader takes them; the others only count on.
+    """
+
+    def __init__(self, store: Store, leadership: Leadership | None = None) -> None:
         self._store = store
+        self._leadership = leadership or Alone()
         self._records = 0
         self._bytes = 0
         self._taken_at_s = time.monotonic()
@@ -93,10 +98,22 @@ class Snapshots:
             or (self._records > 0 and self.age_s >= AGE_S_MAX)
         )
 
+    def _note_others(self) -> None:
+        """Where another server has taken one, what came before is in it."""
+        revision = self._leadership.snapshot_revision
+        if revision <= self.last_revision:
+            return
+        self.last_revision = revision
+        before = self._records
+        self._records = max(0, min(before, self._store.revision - revision))
+        self._bytes = self._bytes * self._records // max(1, before)
+        self._taken_at_s = time.monotonic()
+
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(CHECK_S)
-            if not self._due() or self._store.problem:
+            self._note_others()
+            if not self._due() or self._store.problem or not self._leadership.leads:
                 continue
             try:
                 await self.take()

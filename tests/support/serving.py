@@ -14,9 +14,11 @@ from warmindex_server.app import Server
 
 
 @asynccontextmanager
-async def serving(journal: str = "memory", *, grace_s: float = 5.0) -> AsyncIterator[Server]:
+async def serving(
+    journal: str = "memory", *, grace_s: float = 5.0, **settings: object
+) -> AsyncIterator[Server]:
     """A server that has started; it drains at the end."""
-    async with running(journal=journal, grace_s=grace_s) as here:
+    async with running(journal=journal, grace_s=grace_s, **settings) as here:
         yield here.server
 
 

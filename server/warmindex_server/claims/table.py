@@ -45,7 +45,7 @@ class ClaimTable:
     """The claims of all partitions; every time is `now_s`, in seconds of one steady clock."""
 
     def __init__(self, claims_max: int = CLAIMS_MAX) -> None:
-        self._claims_max = claims_max
+        self.claims_max = claims_max
         self._partitions: dict[PartitionKey, dict[bytes, Claim]] = {}
         self._deadlines: Deadlines[Claim] = Deadlines()
         self._count = 0
@@ -75,7 +75,7 @@ class ClaimTable:
                 if mine:
                     claim.due_s = due_s
                     self._deadlines.put(claim)
-            elif left and (claim is not None or self._count < self._claims_max):
+            elif left and (claim is not None or self._count < self.claims_max):
                 if claim is not None:
                     self._drop(claims, claim)
                 left -= 1
@@ -94,6 +94,22 @@ class ClaimTable:
             Standing.OTHERS if self.holds(key, content_hash, now_s) else Standing.NOBODY
             for content_hash in hashes
         ]
+
+    def note(self, key: PartitionKey, content_hash: bytes, due_s: float) -> None:
+        """Somebody elsewhere has a key until then, as another table says."""
+        claims = self._partitions.setdefault(key, {})
+        claim = claims.get(content_hash)
+        if claim is None:
+            claim = claims[content_hash] = Claim(key, content_hash, "", due_s)
+            self._count += 1
+        claim.due_s = due_s
+        self._deadlines.put(claim)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._partitions.clear()
+        self._deadlines = Deadlines()
+        self._count = 0
 
     def holds(self, key: PartitionKey, content_hash: bytes, now_s: float) -> bool:
         """Whether somebody computes the key."""

@@ -41,23 +41,21 @@ class Waiters:
     def __init__(self, pending: Callable[[PartitionKey], Container[bytes]]) -> None:
         self._pending = pending
         self._standing: dict[tuple[PartitionKey, bytes], dict[Waiter, None]] = {}
-        self._wanting: dict[PartitionKey, dict[Waiter, None]] = {}
+        self._lines: dict[PartitionKey, dict[Waiter, None]] = {}
 
     @property
     def empty(self) -> bool:
         """Whether no call waits, and none has left anything behind."""
-        return not self._standing and not self._wanting
+        return not self._standing and not self._lines
 
     def join(self, waiter: Waiter) -> None:
         """Line up for keys that get free; the place in the line is kept until `leave`."""
-        if waiter.wants:
-            self._wanting.setdefault(waiter.key, {})[waiter] = None
+        self._lines.setdefault(waiter.key, {})[waiter] = None
 
     def leave(self, waiter: Waiter) -> None:
         """Leave nothing behind."""
         self.stop(waiter)
-        if waiter.wants:
-            _take_out(self._wanting, waiter.key, waiter)
+        _take_out(self._lines, waiter.key, waiter)
 
     def start(self, waiter: Waiter, hashes: Sequence[bytes]) -> None:
         """Wait for keys that were pending at the last look."""
@@ -81,12 +79,18 @@ class Waiters:
     def freed(self, key: PartitionKey, hashes: Iterable[bytes]) -> None:
         """Keys are nobody's: they may fall to who wants them."""
         self.ended(key, hashes)
-        for waiter in self._wanting.get(key, ()):
+        for waiter in self._lines.get(key, ()):
+            if waiter.wants:
+                waiter.woken.set()
+
+    def look_again(self, key: PartitionKey) -> None:
+        """Something has happened to some keys of a partition: let its calls look."""
+        for waiter in self._lines.get(key, ()):
             waiter.woken.set()
 
     def wake_all(self) -> None:
         """Let every call look again."""
-        for waiter in chain(*self._standing.values(), *self._wanting.values()):
+        for waiter in chain(*self._lines.values()):
             waiter.woken.set()
 
     def _stand_or_wake(self, waiter: Waiter, pending: Container[bytes]) -> None:

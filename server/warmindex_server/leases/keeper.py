@@ -167,6 +167,10 @@ class LeaseKeeper:
         else:
             self._table.end((record.tenant_id, record.replica_id))
 
+    def loaded(self) -> None:
+        """The journal was loaded anew."""
+        self._follow_index()
+
     def begin_again(self) -> None:
         """Nobody could be heard for a while: each lease runs anew."""
         self._table.begin_again(self._clock())

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import compress
 from operator import not_
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from warmindex import limits
-from warmindex.errors import InvalidError, Reason, out_of_range, required
+from warmindex.errors import (
+    InvalidError,
+    Reason,
+    RevisionNotReachedError,
+    UnavailableError,
+    out_of_range,
+    required,
+)
 from warmindex.event import PartitionKey, check_hash_lengths
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex.wire import seconds_from_wire
@@ -33,6 +41,8 @@ STATES: Final[dict[Standing, State]] = {
     Standing.OTHERS: pb.GetEmbeddingsResponse.STATE_PENDING,
     Standing.MINE: pb.GetEmbeddingsResponse.STATE_CLAIMED,
 }
+# A claim that has lost more than this of its time before the answer is renewed.
+CATCH_UP_SHARE_MAX: Final = 0.1
 # Without a limit of the caller's own, all keys of a call may be claimed.
 CLAIMS_PER_CALL_MAX: Final = limits.CONTENT_HASHES_MAX
 
@@ -77,20 +87,44 @@ async def _stand(store: Store, claims: Claims, asked: Asked) -> dict[bytes, Stan
         return {}
     taken = await claims.take(asked.key, absent, asked.claimant)
     standings = dict(zip(absent, taken.standings, strict=True))
-    if taken.revision <= store.revision:
+    if not taken.revision:
         return standings
-    mine = [each for each, standing in standings.items() if standing is Standing.MINE]
-    arrived: Sequence[bytes] = mine
+    given_up = _of_caller(standings)
     try:
-        await store.wait_for_revision(taken.revision, limits.MIN_REVISION_WAIT_S)
-        still_absent = set(_absent(store, asked.key, mine))
-        arrived = [each for each in mine if each not in still_absent]
+        if asked.claimant is not None and set(taken.standings) != {Standing.OTHERS}:
+            standings |= await _catch_up(store, claims, asked, given_up, taken.revision)
+        # What another server has published meanwhile needs no claim, and nobody waits for it.
+        left = set(_absent(store, asked.key, absent))
+        standings = {each: standings[each] for each in absent if each in left}
+        given_up = [each for each in given_up if standings.get(each) is not Standing.MINE]
     finally:
-        # What another server has published meanwhile needs no claim; and where the wait
-        # fails, the caller never hears of those that it has.
-        if arrived and asked.claimant is not None:
-            await claims.release(asked.key, arrived, asked.claimant.claimant_id)
+        # Where this fails, the caller never hears of what it has.
+        if given_up and asked.claimant is not None:
+            with suppress(UnavailableError):
+                await claims.release(asked.key, given_up, asked.claimant.claimant_id)
     return standings
+
+
+async def _catch_up(
+    store: Store, claims: Claims, asked: Asked, mine: Sequence[bytes], revision: int
+) -> dict[bytes, Standing]:
+    """Wait until this server is as far as the claims were; what has changed of the caller's."""
+    began_s = time.monotonic()
+    try:
+        await store.wait_for_revision(revision, limits.MIN_REVISION_WAIT_S)
+    except RevisionNotReachedError:
+        # It may be there already, or not: that is to compute without a claim.
+        return dict.fromkeys(mine, Standing.NOBODY)
+    assert asked.claimant is not None  # noqa: S101 - who catches up has asked for claims
+    if time.monotonic() - began_s < asked.claimant.ttl_s * CATCH_UP_SHARE_MAX or not mine:
+        return {}
+    # The claim's time begins with the answer.
+    taken = await claims.take(asked.key, mine, asked.claimant)
+    return dict(zip(mine, taken.standings, strict=True))
+
+
+def _of_caller(standings: Mapping[bytes, Standing]) -> list[bytes]:
+    return [each for each, standing in standings.items() if standing is Standing.MINE]
 
 
 def _absent(store: Store, key: PartitionKey, hashes: Sequence[bytes]) -> list[bytes]:

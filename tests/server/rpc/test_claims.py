@@ -13,9 +13,9 @@ from warmindex.v1 import index_service_pb2 as pb
 from warmindex_server.app import Server
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    async with serving() as server:
+@pytest.fixture(params=["memory", "redis"])
+async def server(request: pytest.FixtureRequest, journal_settings) -> AsyncIterator[Server]:
+    async with serving(**journal_settings(request.param)) as server:
         yield server
 
 
@@ -80,7 +80,7 @@ async def test_past_the_limit_no_claim_is_given(
     server: Server, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ):
     """Then callers are told to compute without one."""
-    monkeypatch.setattr(server._service._claims._table, "_claims_max", 2)  # type: ignore[union-attr]
+    monkeypatch.setattr(server._service._claims._table, "claims_max", 2)  # type: ignore[union-attr]
     assert await states(stub, [1, 2, 3], "a") == ["CLAIMED", "CLAIMED", "ABSENT"]
     assert await release(stub, [1], "a") == 1
     assert await states(stub, [3], "b") == ["CLAIMED"]

@@ -12,9 +12,9 @@ from support.serving import embedded, reason_of, serving, state_names, stub_of
 from warmindex_server.app import Server
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    async with serving() as server:
+@pytest.fixture(params=["memory", "redis"])
+async def server(request: pytest.FixtureRequest, journal_settings) -> AsyncIterator[Server]:
+    async with serving(**journal_settings(request.param)) as server:
         yield server
 
 

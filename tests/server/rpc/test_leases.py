@@ -33,10 +33,9 @@ def _short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "HELD_UP_S_MAX", HELD_UP_S)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def server(request: pytest.FixtureRequest, tmp_path) -> AsyncIterator[Server]:
-    journal = "memory" if request.param == "memory" else f"sqlite:///{tmp_path}/journal.db"
-    async with serving(journal) as server:
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def server(request: pytest.FixtureRequest, journal_settings) -> AsyncIterator[Server]:
+    async with serving(**journal_settings(request.param)) as server:
         yield server
 
 
