@@ -19,6 +19,7 @@ from warmindex.v1.index_service_pb2_grpc import IndexServiceStub
 from warmindex.wire import change_from_wire
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 # Longer than any test's story takes; a test that gets here has failed.
@@ -30,6 +31,13 @@ RESET = pb.Bookmark.KIND_RESET
 LIVE = pb.Bookmark.KIND_LIVE
 IDLE = pb.Bookmark.KIND_IDLE
 CLOSING = pb.Bookmark.KIND_CLOSING
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    """Let others run until something holds of which nobody tells."""
+    async with asyncio.timeout(WAIT_S_MAX):
+        while not reached():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
 
 
 class Watcher:
