@@ -53,6 +53,9 @@ PREFIX_CHARACTERS_MIN: Final = 2
 # Scoring takes about 1 us a row, so this bounds a query in a large partition to some 20 ms. The
 # words that it leaves out are in so many documents that they hardly tell them apart.
 ROWS_MAX: Final = 20_000
+# A term is in far fewer documents than there are; only beyond this many times ROWS_MAX is it
+# worth counting first.
+ROWS_MAX_FACTOR: Final = 4
 
 # A word in a tool's name counts twice what it does in the description. The last column says
 # whether the name has it.
@@ -93,7 +96,7 @@ class Tally:
 
     def add_all(self, terms: dict[Term, float], in_names_only: bool) -> None:
         """Ask for all terms of a query, with how often it asks for each."""
-        if self._documents > ROWS_MAX:
+        if self._documents * len(terms) > ROWS_MAX * ROWS_MAX_FACTOR:
             terms = self._affordable(terms)
         for term, weight in terms.items():
             self._add(term, weight, in_names_only)

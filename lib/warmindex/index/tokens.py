@@ -83,6 +83,10 @@ def _unicode_chunk() -> re.Pattern[str]:
 # A query of more terms than this is a text, whose first words and most repeated ones say
 # what it is about. It bounds what 64 KiB of text can cost.
 TERMS_MAX: Final = 64
+# So many words of a long text are looked at to choose those from, and so much of what is
+# written without a space.
+CHUNKS_MAX: Final = 512
+CHUNK_CHARACTERS_MAX: Final = 1024
 
 
 class Term(NamedTuple):
@@ -122,19 +126,31 @@ def description_words(description: str) -> list[str]:
     return words
 
 
-def query_terms(text: str) -> Iterator[Term]:
-    """Give what a query asks for, in order, with repetitions and stop words."""
-    for chunk in _chunks(text):
-        pieces = _pieces(chunk)
-        humps = [hump for piece in pieces for hump in _humps(piece)]
-        for hump in humps:
-            inner = _HUMP.split(hump)
-            if len(inner) > 1:
-                # MongoDB is one word, unless no document writes it so.
-                yield Term(_fold(hump), tuple(map(_fold, inner)))
-            else:
-                yield from map(Term, _cut([hump], query=True))
-        yield from (Term(whole, whole=True) for whole in _wholes(chunk, humps))
+def query_terms(text: str) -> Counter[Term]:
+    """Give what a query asks for, in order, with how often; stop words too."""
+    chunks = Counter(_chunks(text))
+    if len(chunks) > CHUNKS_MAX:
+        chunks = Counter(dict(chunks.most_common(CHUNKS_MAX)))
+    terms: Counter[Term] = Counter()
+    for chunk, count in chunks.items():
+        if _is_plain(chunk):
+            terms[Term(chunk.lower()[:WORD_CHARACTERS_MAX])] += count
+            continue
+        for term in _terms(chunk[:CHUNK_CHARACTERS_MAX]):
+            terms[term] += count
+    return terms
+
+
+def _terms(chunk: str) -> Iterator[Term]:
+    humps = [hump for piece in _pieces(chunk) for hump in _humps(piece)]
+    for hump in humps:
+        inner = _HUMP.split(hump)
+        if len(inner) > 1:
+            # MongoDB is one word, unless no document writes it so.
+            yield Term(_fold(hump), tuple(map(_fold, inner)))
+        else:
+            yield from map(Term, _cut([hump], query=True))
+    yield from (Term(whole, whole=True) for whole in _wholes(chunk, humps))
 
 
 def chosen_terms(query_text: str, keywords: Iterable[str]) -> tuple[dict[Term, float], bool]:
@@ -143,7 +159,7 @@ def chosen_terms(query_text: str, keywords: Iterable[str]) -> tuple[dict[Term, f
     A term weighs 1, or 2 where both the text and the keywords have it. Stop words are left
     out; a query of nothing else asks for them, in names only.
     """
-    repeated = Counter(query_terms(query_text))
+    repeated = query_terms(query_text)
     asked = dict.fromkeys(chain.from_iterable(map(query_terms, keywords)), 1.0)
     counted = dict(asked)
     for term in repeated:
