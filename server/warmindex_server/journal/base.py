@@ -32,6 +32,10 @@ RECORD_BYTES_MAX: Final = 256 * 2**20
 # enough that the call around it costs nothing, small enough to keep the memory flat.
 BATCH_BYTES: Final = 4 * 2**20
 
+# What one piece of a stored snapshot is, and what is read in one step: memory of this size is
+# used again by the next step, where larger pieces are given back to the system and taken anew.
+PACK_BYTES: Final = 2**20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalOptions:
@@ -48,8 +52,9 @@ class JournalOptions:
 class StoredSnapshot:
     """A whole snapshot: the state after `revision`.
 
-    `batches` yields its parts once, `batch_count` batches of them, for telling progress. It
-    raises JournalMovedError where a newer snapshot has taken its place while it was read.
+    `batches` yields its parts once, in `batch_count` batches, for telling progress; they are
+    not the batches that it was saved in. It raises JournalMovedError where a newer snapshot
+    has taken its place while it was read.
     """
 
     revision: int
@@ -127,7 +132,8 @@ class Journal(Protocol):
       * When append raises JournalUnavailableError, its records may be there or not, now or
         after a restart; what has reached the log is found by read() and tail(). A retry of
         numbered events is harmless (DUPLICATE). In a journal that is not shared they are
-        surely not there, in this process and after a restart, and the next append may work.
+        surely not there while this process lives, and the next append may work.
+      * An append is not cancelled: its records would be in the log, and nobody told.
 
     Loading
       * snapshot() then read(snapshot's revision, or 0 without one) gives everything.

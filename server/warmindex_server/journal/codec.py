@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias, cast
 
 from google.protobuf.message import DecodeError
@@ -26,7 +26,7 @@ from warmindex.storage.v1.record_pb2 import (
     UsedNumberHead,
 )
 
-from warmindex_server.journal.base import BATCH_BYTES, RECORD_BYTES_MAX
+from warmindex_server.journal.base import BATCH_BYTES, PACK_BYTES, RECORD_BYTES_MAX, Parts
 from warmindex_server.journal.event_codec import decode_event, encode_event
 from warmindex_server.journal.frame import Buffer, CodecError, Kind, newer, put_frame, read_frame
 
@@ -65,6 +65,23 @@ def encode_groups(items: Iterable[Item]) -> list[tuple[int, bytes]]:
     if count:
         groups.append((count, b"".join(pieces)))
     return groups
+
+
+async def pack_parts(batches: AsyncIterator[Parts]) -> AsyncIterator[bytes]:
+    """The frames of a snapshot's parts, put together to about PACK_BYTES each.
+
+    However small the batches come: each piece costs a journal a commit, or a round trip.
+    """
+    pieces: list[Buffer] = []
+    size = 0
+    async for batch in batches:
+        for part in batch:
+            size += encode_into(part, pieces)
+            if size >= PACK_BYTES:
+                yield b"".join(pieces)
+                pieces, size = [], 0
+    if pieces:
+        yield b"".join(pieces)
 
 
 def too_large(frame_bytes: int) -> InvalidError:

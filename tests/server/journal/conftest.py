@@ -7,6 +7,7 @@ import itertools
 import pytest
 from support.journals import MemoryPlace, Place, RedisPlace, SqlitePlace
 from support.redis_server import RedisServer
+from warmindex_server.journal import codec
 
 _prefixes = map("test{}".format, itertools.count())
 
@@ -25,6 +26,12 @@ def own_redis(tmp_path):
     server = RedisServer(tmp_path / "redis").start()
     yield server
     server.kill()
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Each part of a snapshot is stored by itself, so that a small one has several pieces."""
+    monkeypatch.setattr(codec, "PACK_BYTES", 1)
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.journals import batches_of
 from support.records import embedded, parts, records, same
 from warmindex.errors import InvalidError
 from warmindex.event import CacheEvent, EventType
@@ -106,6 +107,18 @@ def test_groups_are_bounded(monkeypatch):
     assert all(len(frames) < 1000 + 300 for _, frames in groups)
     back = [item for _, frames in groups for item in codec.decode_all(frames)]
     assert all(map(same, back, items))
+
+
+async def test_parts_are_packed_however_they_come(monkeypatch):
+    """Many small batches make few pieces, a large part a piece of its own; none is lost."""
+    monkeypatch.setattr(codec, "PACK_BYTES", 1000)
+    parts = [embedded(number, hashes=2 if number % 10 else 60) for number in range(50)]
+    pieces = [piece async for piece in codec.pack_parts(batches_of(*([part] for part in parts)))]
+    assert len(pieces) < 20
+    assert all(len(piece) < 1000 + 60 * 32 + 200 for piece in pieces)
+    back = [part for piece in pieces for part in codec.decode_all(piece)]
+    assert len(back) == 50
+    assert all(map(same, back, parts))
 
 
 def test_a_record_that_no_journal_takes_is_refused(monkeypatch):

@@ -281,6 +281,32 @@ async def test_a_closed_journal_takes_nothing(lasting_place):
             await journal.append([embedded(1)])
 
 
+async def test_a_closed_journal_still_says_what_it_was(place):
+    """Whoever answers a last call on the way out can name history and revision."""
+    async with place.opened() as journal:
+        (revision,) = await journal.append([embedded(1)])
+        history = journal.history_id
+        await journal.close()
+        assert (journal.history_id, journal.revision) == (history, revision)
+
+
+async def test_closing_ends_a_snapshot_that_is_being_saved(lasting_place):
+    """It is absent then, and nothing else has changed."""
+    async with lasting_place.opened() as journal:
+        given = await journal.append([embedded(number) for number in range(5)])
+
+        async def closing():
+            yield PARTS[0]
+            await journal.close()
+            yield PARTS[1]
+
+        with pytest.raises(JournalUnavailableError):
+            await journal.save_snapshot(given[4], closing())
+    async with lasting_place.opened() as journal:
+        revision, parts, rest = await load(journal)
+        assert (revision, parts, revisions(rest)) == (0, [], list(given))
+
+
 async def test_random_records_survive(lasting_place):
     """Many odd events with vectors come back from the disk as they were."""
     events = [embedded(n, hashes=1 + n % 7, dimensions=n % 5) for n in range(200)]

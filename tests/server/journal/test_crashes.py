@@ -25,6 +25,8 @@ from support.records import embedded, number_of
 from support.redis_server import RedisServer
 from warmindex_server.journal.registry import open_journal
 
+pytestmark = pytest.mark.usefixtures("small_pieces")
+
 # More steps than any operation here takes: a crash that far away never comes.
 STEPS_MAX = 12
 # Parts a batch, so that a snapshot takes several steps.

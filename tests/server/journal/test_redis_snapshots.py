@@ -17,6 +17,8 @@ from warmindex_server.journal.base import (
 from warmindex_server.journal.redis import snapshots
 from warmindex_server.journal.registry import recover_journal
 
+pytestmark = pytest.mark.usefixtures("small_pieces")
+
 _prefixes = map("snap{}".format, itertools.count())
 
 

@@ -24,6 +24,8 @@ from warmindex_server.journal.base import (
 from warmindex_server.journal.registry import open_journal, recover_journal
 from warmindex_server.journal.sqlite import path_of
 
+pytestmark = pytest.mark.usefixtures("small_pieces")
+
 WRITER = ROOT / "tests" / "support" / "journal_writer.py"
 
 

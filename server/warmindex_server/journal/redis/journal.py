@@ -34,7 +34,6 @@ class RedisJournal:
         self.link = Link(url)
         self._state = State(self.link, self.keys)
         self._log = Log(self._state)
-        self._closed = False
 
     @property
     def history_id(self) -> str:
@@ -52,7 +51,7 @@ class RedisJournal:
             await check_server(self.link, self.keys.head)
             await self._state.settle()
         except BaseException as error:
-            await self.link.close()
+            await self.link.disconnect()
             if isinstance(error, FAILURES):
                 raise self.link.start_error(error) from error
             raise
@@ -71,7 +70,7 @@ class RedisJournal:
 
     async def append(self, records: Sequence[Record]) -> Sequence[int]:
         """One script per few megabytes of records."""
-        if self._closed:
+        if self.link.closed:
             raise JournalUnavailableError(f"the journal at {self.link.where} is closed")
         return await append(self._state, self._log, records)
 
@@ -83,5 +82,4 @@ class RedisJournal:
 
     async def close(self) -> None:
         """Close the connections."""
-        self._closed = True
         await self.link.close()

@@ -54,10 +54,13 @@ class Link:
     def __init__(self, url: str) -> None:
         """Raises InvalidError where the URL is not one of those above. Connects later."""
         self.where, self.client, self._sentinels = _client(url)
+        self.closed = False
         self.clustered = isinstance(self.client, RedisCluster)
 
     async def call(self, *command: bytes | str | float) -> Any:
         """One command. Raises one of FAILURES, TimeoutError after CALL_S_MAX."""
+        if self.closed:
+            raise RedisConnectionError("the journal is closed")
         # Not by the client's socket_timeout: up to Python 3.11 that can swallow a cancellation.
         async with asyncio.timeout(CALL_S_MAX):
             try:
@@ -89,7 +92,12 @@ class Link:
         return found
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Let go of all connections, for good."""
+        self.closed = True
+        await self.disconnect()
+
+    async def disconnect(self) -> None:
+        """Let go of all connections; the next call makes new ones."""
         await self.client.aclose()
         for sentinel in self._sentinels:
             await sentinel.aclose()

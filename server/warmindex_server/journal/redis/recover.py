@@ -9,9 +9,14 @@ import logging
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
-from warmindex_server.journal.base import JournalOptions, JournalStartError, Recovered
+from warmindex_server.journal.base import (
+    BATCH_BYTES,
+    JournalOptions,
+    JournalStartError,
+    Recovered,
+)
 from warmindex_server.journal.codec import Item, decode_all
 from warmindex_server.journal.frame import CodecError
 from warmindex_server.journal.history import first_revision, new_history_id
@@ -20,7 +25,7 @@ from warmindex_server.journal.redis.chain import Entry, parse
 from warmindex_server.journal.redis.checks import check_server
 from warmindex_server.journal.redis.keys import Keys
 from warmindex_server.journal.redis.link import FAILURES, Link
-from warmindex_server.journal.redis.scripts import NONCE_BYTES, REPLACE
+from warmindex_server.journal.redis.scripts import APPEND, NONCE_BYTES, REPLACE
 from warmindex_server.journal.redis.state import State
 
 READ_ENTRIES: Final = 64
@@ -53,33 +58,17 @@ async def _recover(link: Link, keys: Keys) -> Recovered:
         )
     state.history_id = look.history_id
     pointer = await snapshots.find(state)
-    new = new_history_id()
-    base = first_revision(look.revision)
-    nonce = secrets.token_bytes(NONCE_BYTES)
-    head: dict[str, bytes | str | int] = {"history": new}
+    fresh = await _begin(link, keys, first_revision(look.revision))
     parts_kept = 0
     if pointer is not None:
-        key = keys.new_snapshot(base)
-        parts_kept = await _copy_parts(state, pointer, key)
-        head |= {"snapshot_key": key, "snapshot_revision": base, "snapshot_nonce": nonce}
-        head["snapshot_batches"] = parts_kept
-    await link.call("XADD", keys.log(new), f"{base}-0", "l", bytes(NONCE_BYTES) + nonce, "h", new)
-    revision, records_lost = base, 0
-    async for frame in _frames(state, pointer.revision if pointer else 0):
-        if frame is None:
-            records_lost += 1
-            continue
-        revision += 1
-        after, nonce = nonce, secrets.token_bytes(NONCE_BYTES)
-        await link.call("XADD", keys.log(new), f"{revision}-0", "l", after + nonce, "r", frame)
-    head |= {"revision": revision, "nonce": nonce}
-    values = [value for pair in head.items() for value in pair]
-    if not await link.run(REPLACE, [keys.head], look.history_id, *values):
+        parts_kept = await _copy_parts(state, pointer, fresh)
+    kept, lost = await _copy_records(state, pointer.revision if pointer else 0, fresh)
+    if not await link.run(REPLACE, [keys.head, fresh.head], look.history_id):
         raise JournalStartError("another server has begun a new history meanwhile: look again")
     recovered = Recovered(
-        new,
-        records_kept=revision - base,
-        records_lost=records_lost,
+        fresh.history_id,
+        records_kept=kept,
+        records_lost=lost,
         part_batches_kept=parts_kept,
         part_batches_lost=pointer.batch_count - parts_kept if pointer else 0,
         old_data=" ".join([state.log] + ([pointer.key] if pointer else [])),
@@ -88,14 +77,65 @@ async def _recover(link: Link, keys: Keys) -> Recovered:
     return recovered
 
 
-async def _copy_parts(state: State, pointer: snapshots.Pointer, key: str) -> int:
+class _Fresh(NamedTuple):
+    """The new history, under a head that no server looks at yet."""
+
+    history_id: str
+    head: str
+    log: str
+    base: int
+    nonce: bytes
+
+
+async def _begin(link: Link, keys: Keys, base: int) -> _Fresh:
+    history_id, nonce = new_history_id(), secrets.token_bytes(NONCE_BYTES)
+    fresh = _Fresh(
+        history_id, keys.key(f"recovered:{history_id}"), keys.log(history_id), base, nonce
+    )
+    first_link = bytes(NONCE_BYTES) + nonce
+    await link.call("XADD", fresh.log, f"{base}-0", "l", first_link, "h", history_id)
+    head = ("history", history_id, "revision", base, "nonce", nonce)
+    await link.call("HSET", fresh.head, *head)
+    return fresh
+
+
+async def _copy_parts(state: State, pointer: snapshots.Pointer, fresh: _Fresh) -> int:
+    key = state.keys.new_snapshot(fresh.base)
     kept = 0
     for place in range(pointer.batch_count):
         frames = await state.link.call("LINDEX", pointer.key, place)
         if frames is not None and _reads(frames):
             await state.link.call("RPUSH", key, frames)
             kept += 1
+    head = ("snapshot_key", key, "snapshot_revision", fresh.base)
+    nonce = ("snapshot_nonce", fresh.nonce, "snapshot_batches", kept)
+    await state.link.call("HSET", fresh.head, *head, *nonce)
     return kept
+
+
+async def _copy_records(state: State, after: int, fresh: _Fresh) -> tuple[int, int]:
+    """How many records behind a revision were kept, and how many were not."""
+    kept = lost = size = 0
+    pairs: list[bytes] = []
+
+    async def flush() -> None:
+        if pairs:
+            keys = [fresh.head, fresh.log]
+            await state.link.run(APPEND, keys, fresh.history_id, fresh.base, "0", *pairs)
+        pairs.clear()
+
+    async for frame in _frames(state, after):
+        if frame is None:
+            lost += 1
+            continue
+        kept += 1
+        pairs += (secrets.token_bytes(NONCE_BYTES), frame)
+        size += len(frame)
+        if size >= BATCH_BYTES:
+            await flush()
+            size = 0
+    await flush()
+    return kept, lost
 
 
 async def _frames(state: State, after: int) -> AsyncIterator[bytes | None]:

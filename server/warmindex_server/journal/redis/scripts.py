@@ -144,11 +144,10 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) 
 return 0
 """)
 
-# KEYS head; ARGV the damaged history, then the new head's fields and values. Puts a recovered
-# history in the place of a damaged one; answers 1, or 0 where it is no longer that one.
+# KEYS head, a recovered history's head; ARGV the damaged history. Puts one in the place of the
+# other; answers 1, or 0 where the head is no longer that history's.
 REPLACE: Final = Script("""
 if (redis.call('HGET', KEYS[1], 'history') or '') ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[1])
-for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+redis.call('RENAME', KEYS[2], KEYS[1])
 return 1
 """)

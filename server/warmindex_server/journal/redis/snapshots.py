@@ -15,7 +15,7 @@ from warmindex_server.journal.base import (
     Parts,
     StoredSnapshot,
 )
-from warmindex_server.journal.codec import decode_all, encode_groups
+from warmindex_server.journal.codec import decode_all, pack_parts
 from warmindex_server.journal.frame import CodecError
 from warmindex_server.journal.redis.chain import parse
 from warmindex_server.journal.redis.link import FAILURES
@@ -135,13 +135,12 @@ async def _save(
     published = False
     try:
         count = 0
-        async for batch in batches:
-            for _, frames in encode_groups(batch):
-                written = [keys.snapshot_lock, key]
-                length = await link.run(PUT_PARTS, written, token, LOCK_MS, UNFINISHED_MS, frames)
-                count += 1
-                if length != count:
-                    return False
+        async for frames in pack_parts(batches):
+            written = [keys.snapshot_lock, key]
+            length = await link.run(PUT_PARTS, written, token, LOCK_MS, UNFINISHED_MS, frames)
+            count += 1
+            if length != count:
+                return False
         first_kept = max(0, min(revision, state.revision - keep_records)) + 1
         published = await link.run(
             PUBLISH,

@@ -16,6 +16,7 @@ from warmindex.errors import JournalUnavailableError
 from warmindex.record import Record
 
 from warmindex_server.journal.base import (
+    PACK_BYTES,
     Batch,
     JournalCorruptError,
     JournalMovedError,
@@ -23,7 +24,7 @@ from warmindex_server.journal.base import (
     Step,
     StoredSnapshot,
 )
-from warmindex_server.journal.codec import Item, decode_all, encode_groups
+from warmindex_server.journal.codec import Item, decode_all, encode_groups, pack_parts
 from warmindex_server.journal.frame import CodecError
 from warmindex_server.journal.sqlite.damage import check_tail
 from warmindex_server.journal.sqlite.file import JournalFile, LogRow, PartRow
@@ -31,10 +32,6 @@ from warmindex_server.journal.sqlite.opening import WAY_OUT, start_error
 
 T = TypeVar("T")
 Row = TypeVar("Row", LogRow, PartRow)
-
-# Rows read in one step: memory of this size is used again by the next step, where larger
-# pieces would be given back to the system and taken anew.
-READ_BYTES: Final = 2**20
 
 _log = logging.getLogger(__name__)
 
@@ -52,22 +49,29 @@ class SqliteJournal:
         # SQLite waits for the disk in here, so that the event loop never does.
         self._thread: Final = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._saving = asyncio.Lock()
+        self._closed = False
 
     @property
     def history_id(self) -> str:
-        """The file's history."""
-        return self._opened.head.history_id
+        """The file's history; still known when it is closed."""
+        return self._known.head.history_id
 
     @property
     def revision(self) -> int:
-        """The last revision in the file."""
-        return self._opened.revision
+        """The last revision in the file; still known when it is closed."""
+        return self._known.revision
+
+    @property
+    def _known(self) -> JournalFile:
+        if self._file is None:
+            raise JournalUnavailableError(f"the journal {self.path} has not been opened")
+        return self._file
 
     @property
     def _opened(self) -> JournalFile:
-        if self._file is None:
-            raise JournalUnavailableError(f"the journal {self.path} is not open")
-        return self._file
+        if self._closed:
+            raise JournalUnavailableError(f"the journal {self.path} is closed")
+        return self._known
 
     async def _run(self, step: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, step)
@@ -106,7 +110,7 @@ class SqliteJournal:
         last = first + count - 1
 
         def step(after: int) -> list[PartRow]:
-            return file.read_parts(after, last, READ_BYTES)
+            return file.read_parts(after, last, PACK_BYTES)
 
         expected = first
         async for rows in self._pages(step, first - 1, last, "the snapshot's part"):
@@ -127,7 +131,7 @@ class SqliteJournal:
         after = max(after, file.head.before_first)
 
         def step(after: int) -> list[LogRow]:
-            return file.read_log(after, READ_BYTES)
+            return file.read_log(after, PACK_BYTES)
 
         async for rows in self._pages(step, after, file.revision, "the record at revision"):
             batch: list[tuple[int, Record]] = []
@@ -203,10 +207,9 @@ class SqliteJournal:
             first = await self._writing(file.next_part)
             count = 0
             try:
-                async for batch in batches:
-                    for _, frames in encode_groups(batch):
-                        await self._writing(partial(file.put_part, first + count, frames))
-                        count += 1
+                async for frames in pack_parts(batches):
+                    await self._writing(partial(file.put_part, first + count, frames))
+                    count += 1
                 await self._writing(
                     lambda: file.publish_snapshot(revision, first, count, keep_records)
                 )
@@ -219,6 +222,8 @@ class SqliteJournal:
 
     async def _writing(self, step: Callable[[], T]) -> T:
         try:
+            # A snapshot that is being saved may still be at it when the journal is closed.
+            self._opened  # noqa: B018 - raises
             return await self._run(step)
         except sqlite3.Error as error:
             raise JournalUnavailableError(
@@ -228,10 +233,12 @@ class SqliteJournal:
 
     async def close(self) -> None:
         """Move the write-ahead log into the file, and let go of it."""
-        file, self._file = self._file, None
-        if file is not None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._file is not None:
             try:
-                await self._run(file.close)
+                await self._run(self._file.close)
             except sqlite3.Error as error:
                 _log.warning("closing %s: %s; the next start takes care of it", self.path, error)
         self._thread.shutdown(wait=False)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from warmindex.record import Record
 
@@ -18,6 +18,8 @@ from warmindex_server.journal.codec import Item, decode_all, encode_groups
 from warmindex_server.journal.frame import CodecError
 from warmindex_server.journal.sqlite.file import JournalFile
 from warmindex_server.journal.sqlite.opening import set_aside
+
+APPEND_BYTES: Final = 8 * 2**20
 
 _log = logging.getLogger(__name__)
 
@@ -65,9 +67,9 @@ def _copy(old: JournalFile | None, fresh: JournalFile) -> Recovered:
         return Recovered(history_id)
     parts_kept = _copy_parts(old, fresh)
     records_kept = 0
-    for records in _readable_records(old):
-        fresh.append(encode_groups(records))
-        records_kept += len(records)
+    for groups in _grouped(_readable_records(old)):
+        fresh.append(groups)
+        records_kept += sum(count for count, _ in groups)
     records_all = old.revision - max(old.head.before_first, old.head.snapshot_revision or 0)
     return Recovered(
         history_id,
@@ -94,6 +96,21 @@ def _copy_parts(old: JournalFile, fresh: JournalFile) -> int:
             kept += 1
     fresh.publish_snapshot(fresh.head.before_first, first, kept, keep_records=0)
     return kept
+
+
+def _grouped(rows: Iterator[list[Record]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Many rows in one append: each costs an fsync."""
+    waiting: list[tuple[int, bytes]] = []
+    size = 0
+    for records in rows:
+        groups = encode_groups(records)
+        waiting += groups
+        size += sum(len(frames) for _, frames in groups)
+        if size >= APPEND_BYTES:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def _readable_records(old: JournalFile) -> Iterator[list[Record]]:
