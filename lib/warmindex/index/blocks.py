@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # A block is near this size. A product of a large block goes to all cores and waits for each,
-# so there should be few of them: 100 thousand rows of 384 are four blocks.
-BLOCK_BYTES: Final = 64 * 2**20
+# so there should be few of them: 100 thousand rows of 384 are two blocks.
+BLOCK_BYTES: Final = 128 * 2**20
 
 # A block has at least this many rows, however wide they are.
 BLOCK_ROWS_MIN: Final = 16
