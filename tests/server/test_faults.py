@@ -15,6 +15,7 @@ from warmindex.errors import Reason, WarmindexError
 from warmindex.v1 import error_reason_pb2
 from warmindex.v1 import index_service_pb2 as pb
 from warmindex.v1.index_service_pb2_grpc import IndexServiceServicer, IndexServiceStub
+from warmindex_server.access.gate import Gate
 from warmindex_server.rpc.calls import handlers_of
 from warmindex_server.rpc.service import IndexService
 from warmindex_server.rpc.traffic import Traffic
@@ -47,7 +48,7 @@ class Failing(IndexServiceServicer):
 async def failing_server(error: Exception) -> AsyncIterator[str]:
     """A gRPC server whose calls fail; its address."""
     server = grpc.aio.server()
-    handlers = handlers_of(Failing(error), IndexService.DESCRIPTOR, Traffic())
+    handlers = handlers_of(Failing(error), IndexService.DESCRIPTOR, Traffic(), Gate())
     server.add_generic_rpc_handlers((handlers,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
