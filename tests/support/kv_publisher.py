@@ -48,6 +48,8 @@ class FakePublisher:
         self._context = zmq.asyncio.Context()
         self._pub = self._context.socket(zmq.XPUB)
         self._router = self._context.socket(zmq.ROUTER)
+        # A ROUTER drops what goes beyond, and cuts the replay off.
+        self._router.set(zmq.SNDHWM, 0)
         self._port = self._bind(self._pub, self._port)
         self._replay_port = self._bind(self._router, self._replay_port)
         self._task = asyncio.ensure_future(self._serve())

@@ -290,15 +290,21 @@ class World:
         self.now += seconds
         self.perform(self.order.tick(self.now))
 
-    def settle(self) -> None:
-        """From now on nothing is lost: let everything come to rest."""
+    def settle(self, *, quiet: bool = False) -> None:
+        """From now on nothing is lost: let everything come to rest.
+
+        Not `quiet`, the engine goes on sending, and so shows what was lost at the end.
+        """
         self.connect()
         for _ in range(40):
-            self.engine.say_nothing()
+            if not quiet:
+                self.engine.say_nothing()
             self.answer_replay()
             self.receive_replay(10**6)
             self.deliver(10**6)
             self.answer_replay()
             self.receive_replay(10**6)
             self.wait(2.5)
+        self.answer_replay()
+        self.receive_replay(10**6)
         assert self.order.state is State.LIVE

@@ -13,12 +13,13 @@ States, and what becomes of a live batch in each:
     REBUILDING  as LIVE, and a replay from 0 is learned beside it   delivered, and kept
 
     STARTING    replay done: adopt. Failed: adopt the live batches alone, try again later
-    LIVE        gap, or reconnected                 -> FILLING
+    LIVE        gap, reconnected, or long quiet     -> FILLING
                 number falls back                   -> clear, STARTING
                 a failed replay's time has come     -> REBUILDING
     FILLING     filled                              -> LIVE
                 holed, short, silent, cut off       -> clear, LIVE from the live batches on
                 the publisher is in another life    -> clear, STARTING
+                silent, and nothing known missing   -> LIVE
     REBUILDING  done: adopt. Failed: as before, try again later
 
 Without a replay endpoint there are LIVE and clears.
@@ -35,30 +36,14 @@ falls back is a restart.
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Final
 
-from warmindex_subscriber.kv.actions import (
-    Action,
-    Adopt,
-    Clear,
-    Forget,
-    StartReplay,
-    StopReplay,
-)
+from warmindex_subscriber.kv.actions import Action, Adopt, Clear, Forget, StartReplay, StopReplay
 from warmindex_subscriber.kv.counters import Counters
 from warmindex_subscriber.kv.delivered import Delivered
 from warmindex_subscriber.kv.framing import Frame
 from warmindex_subscriber.kv.held import Held
 from warmindex_subscriber.kv.lesson import Lesson
-from warmindex_subscriber.kv.replay import REPLAY_SILENCE_S, Replay
-
-# A publisher that is gone for so long holds nothing that could be relied on; clearing
-# sooner would make a broken connection cost what its replay saves.
-AWAY_S: Final = 10.0
-
-
-# For the clock of a publisher that stays away: it has been given up, once.
-_AWAY: Final = float("inf")
+from warmindex_subscriber.kv.replay import AWAY_S, GIVEN_UP, REPLAY_SILENCE_S, Replay
 
 
 class State(Enum):
@@ -88,7 +73,7 @@ class Order:
         self._held = Held()
         self._replay = Replay(replay_silence_s)
         # Whether the replay under way is of the life that was delivered, and must show it.
-        self._same_life = self._proof_needed = False
+        self._same_life = self._proof_needed = self._audit = False
         self._asked_again = False
         self._lost_at: float | None = None
 
@@ -105,6 +90,7 @@ class Order:
 
     def live(self, frame: Frame, now: float) -> list[Action]:
         """Take a batch of the live socket."""
+        self._replay.live(now)
         if self.state is State.LIVE:
             return self._in_order(frame, now)
         if self.state is State.REBUILDING:
@@ -142,7 +128,7 @@ class Order:
         if lost_at is None:
             # The start was too early for a replay: now there is somebody to ask.
             return self._begin(now) if self._replay.retry_pending else []
-        known = self._delivered.next and self.state is not State.STARTING and lost_at < _AWAY
+        known = self._delivered.next and self.state is not State.STARTING and lost_at < GIVEN_UP
         if self._has_replay and not known:
             return self._begin(now)
         if not self._has_replay:
@@ -156,7 +142,16 @@ class Order:
             return self._give_up()
         if self.state is not State.LIVE:
             return self._failed(now) if self._replay.silent(now) else []
-        if not self._replay.retry_due(now) or self._lost_at is not None:
+        if self._lost_at is not None or not self._has_replay:
+            return []
+        if self._replay.retry_pending:
+            return self._retry(now)
+        if self._delivered.next and self._replay.audit_due(now):
+            return self._begin_fill(now, audit=True)
+        return []
+
+    def _retry(self, now: float) -> list[Action]:
+        if not self._replay.retry_due(now):
             return []
         if self._delivered.whole_since == 0:
             # Nothing could be learned that is not known.
@@ -204,7 +199,7 @@ class Order:
 
     def _give_up(self) -> list[Action]:
         """Nobody has been there for too long."""
-        self._lost_at = _AWAY
+        self._lost_at = GIVEN_UP
         actions: list[Action] = [StopReplay(), Forget()] if self.state is not State.LIVE else []
         starting = self.state is State.STARTING
         self.state = State.LIVE
@@ -295,16 +290,19 @@ class Order:
 
     # ----------------------------------------------------------------- FILLING
 
-    def _begin_fill(self, now: float, *, proof_needed: bool = False) -> list[Action]:
+    def _begin_fill(
+        self, now: float, *, proof_needed: bool = False, audit: bool = False
+    ) -> list[Action]:
         """Ask for what is missing, and for the batch before it: it tells the life.
 
         Without `proof_needed` a replay is believed that begins just behind that batch: the
-        connection held, and an engine's buffer may end there.
+        connection held, and an engine's buffer may end there. With `audit` nothing is known
+        to be missing, and no answer is no reason to clear.
         """
         assert self._delivered.next is not None  # noqa: S101 - only what was delivered can have a gap
         self.state = State.FILLING
         self._same_life = False
-        self._proof_needed = proof_needed
+        self._proof_needed, self._audit = proof_needed, audit
         self._held.take()
         return [self._start_replay(self._delivered.next - 1, now)]
 
@@ -370,11 +368,17 @@ class Order:
             actions += self.live(frame, now)
         return actions
 
+    def _held_beyond_next(self) -> bool:
+        """Whether something is missing before the live batches that are held."""
+        return bool(self._held) and self._held.first != self._delivered.next
+
     # ------------------------------------------------------------------ failure
 
     def _failed(self, now: float, *, retry: bool = True) -> list[Action]:
         """The replay under way is of no use: silent, cut off, or overtaken."""
         state, self.state = self.state, State.LIVE
+        if state is State.FILLING and self._audit and not self._held_beyond_next():
+            return [StopReplay(), *self._release(now)]
         if retry:
             self._counters.replays_failed += 1
             self._replay.retry_later(now)

@@ -11,6 +11,14 @@ REPLAY_SILENCE_S: Final = 2.0
 RETRY_S_MIN: Final = 1.0
 RETRY_S_MAX: Final = 60.0
 
+# Who has sent nothing for so long may have sent what was lost: it is asked for its last batch.
+AUDIT_S: Final = 15.0
+# A publisher that is gone for so long holds nothing that could be relied on; clearing
+# sooner would make a broken connection cost what its replay saves.
+AWAY_S: Final = 10.0
+# When a publisher was lost that has been given up: its clock stands still.
+GIVEN_UP: Final = float("inf")
+
 
 class Replay:
     """Deadlines of one publisher's replays. Knows no clock: `now` is an argument."""
@@ -20,6 +28,7 @@ class Replay:
         self._silent_at = 0.0
         self._retry_s = RETRY_S_MIN
         self._retry_at: float | None = None
+        self._quiet_since = 0.0
 
     @property
     def retry_pending(self) -> bool:
@@ -29,6 +38,17 @@ class Replay:
     def begin(self, now: float) -> None:
         """One is asked for."""
         self._silent_at = now + self._silence_s
+
+    def live(self, now: float) -> None:
+        """The publisher has sent something by itself."""
+        self._quiet_since = now
+
+    def audit_due(self, now: float) -> bool:
+        """Whether it has not for so long that the end may have been lost; once each time."""
+        due = now - self._quiet_since >= AUDIT_S
+        if due:
+            self._quiet_since = now
+        return due
 
     def heard(self, now: float) -> None:
         """It is alive."""

@@ -88,6 +88,17 @@ def test_a_complete_replay_gives_back_everything(seed: int):
     assert world.claims == world.engine.holds
 
 
+@given(st.integers(0, 2**32), st.sampled_from([1, 3, 8, 1000]))
+@settings(max_examples=300, deadline=None)
+def test_an_engine_that_falls_silent_is_asked_for_what_it_said_last(seed: int, buffer_batches: int):
+    """Where the last batches are lost no later one tells, and yet nothing false is claimed."""
+    world = World(seed=seed, buffer_batches=buffer_batches)
+    for phase in range(2):
+        walk(world, seed + phase, 80, without=("publish what cannot be encoded",))
+        world.settle(quiet=True)
+        assert world.claims <= world.engine.holds
+
+
 @given(st.integers(0, 2**32), st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_without_loss_the_index_is_the_engine(seed: int, has_replay: bool):

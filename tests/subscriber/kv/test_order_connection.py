@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 from support.kv_order import END, Driver, following_to_4
-from warmindex_subscriber.kv.order import AWAY_S, State
-from warmindex_subscriber.kv.replay import REPLAY_SILENCE_S, RETRY_S_MAX, RETRY_S_MIN
+from warmindex_subscriber.kv.order import State
+from warmindex_subscriber.kv.replay import (
+    AUDIT_S,
+    AWAY_S,
+    REPLAY_SILENCE_S,
+    RETRY_S_MAX,
+    RETRY_S_MIN,
+)
 
 
 @pytest.fixture
@@ -85,6 +91,51 @@ class TestConnection:
     def test_the_first_connection_during_the_start_changes_nothing(self):
         """The replay is under way."""
         assert Driver().connect() == []
+
+
+class TestAudit:
+    def test_who_is_quiet_is_asked_for_the_end(self, following: Driver):
+        """The last batches may have been lost, and no later one tells."""
+        assert following.wait(AUDIT_S) == ["replay 4"]
+        assert following.replay(4, 5, END) == ["deliver 5", "stop"]
+        assert following.live(6) == ["deliver 6"]
+        assert following.counters.clears == 0
+
+    def test_it_is_asked_again_after_as_much_quiet(self, following: Driver):
+        """Not with every tick, and not while batches come."""
+        following.wait(AUDIT_S)
+        following.replay(4, END)
+        assert following.wait(AUDIT_S - 1) == []
+        assert following.live(5) == ["deliver 5"]
+        assert following.wait(AUDIT_S - 1) == []
+        assert following.wait(1) == ["replay 5"]
+
+    def test_no_answer_is_no_reason_to_clear(self, following: Driver):
+        """Nothing is known to be missing; what came meanwhile goes on."""
+        following.wait(AUDIT_S)
+        assert following.live(5) == []
+        assert following.wait(REPLAY_SILENCE_S) == ["stop", "deliver 5"]
+        assert following.wait(RETRY_S_MIN) == []
+
+    def test_no_answer_and_a_gap_are_one(self, following: Driver):
+        """Then something is known to be missing."""
+        following.wait(AUDIT_S)
+        following.live(6)
+        assert following.wait(REPLAY_SILENCE_S) == ["stop", "clear", "deliver 6"]
+
+    def test_another_life_is_found_out(self, following: Driver):
+        """Behind a proxy a restart may show in nothing else."""
+        following.wait(AUDIT_S)
+        assert following.replay(4, life="b") == ["clear", "forget", "replay 0"]
+
+    def test_nobody_is_asked_who_is_away_or_has_no_replay(self):
+        """There is nobody to answer."""
+        driver = Driver(has_replay=False)
+        driver.live(0)
+        assert driver.wait(AUDIT_S) == []
+        idle = Driver()
+        idle.replay(END)
+        assert idle.wait(AUDIT_S) == []
 
 
 class TestRebuilding:

@@ -10,6 +10,7 @@ from support.kv_payloads import H1, H2, KEY, SCHEME, cleared, encode, removed, s
 from support.kv_publisher import FakePublisher, RecordingSink, following
 from warmindex.errors import InvalidError
 from warmindex.hashing import chain_hashes
+from warmindex_subscriber.kv import replay, sockets
 from warmindex_subscriber.kv.ranks import publishers
 from warmindex_subscriber.kv.sidecar import Sidecar, SidecarOptions
 
@@ -261,3 +262,25 @@ async def test_a_name_that_the_index_would_refuse_is_refused_at_once():
             ),
             RecordingSink(),
         )
+
+
+async def test_what_overflows_while_the_sink_is_slow_is_replayed(
+    fake, monkeypatch: pytest.MonkeyPatch
+):
+    """The engine drops what nobody takes, here its last batches: it is asked for them."""
+    monkeypatch.setattr(sockets, "RECEIVE_FRAMES_MAX", 10)
+    monkeypatch.setattr(replay, "AUDIT_S", 1.0)
+    sink, engine = RecordingSink(), fake()
+    frames, blocks, size = 5000, 10, 128
+    async with following(sink, engine) as sidecar:
+        await engine.send(encode())
+        await sink.until(lambda: sidecar.counters.frames == 1)
+        sink.room.clear()
+        for i in range(frames):
+            hashes = list(range(i * blocks + 1, (i + 1) * blocks + 1))
+            tokens = list(range(i, i + blocks * size))
+            await engine.send(encode(stored(hashes, tokens, block_size=size)))
+        sink.room.set()
+        await sink.until(lambda: len(sink.index.holds) == frames * blocks)
+        assert sidecar.counters.frames < frames
+        assert sidecar.counters.clears == 0
