@@ -19,6 +19,8 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
         self.lose_answers = 0
+        self._going = asyncio.Event()
+        self._going.set()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(
@@ -39,6 +41,14 @@ class Proxy:
         """End every connection, without a word."""
         for writer in list(self._writers):
             writer.transport.abort()
+
+    def pause(self) -> None:
+        """Keep connections open, and pass nothing on."""
+        self._going.clear()
+
+    def go_on(self) -> None:
+        """End a pause."""
+        self._going.set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -63,12 +73,14 @@ class Proxy:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
+            await self._going.wait()
             writer.write(data)
             await writer.drain()
         writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
+            await self._going.wait()
             if self.lose_answers:
                 self.lose_answers -= 1
                 writer.transport.abort()

@@ -8,7 +8,8 @@ this one must not keep that one's holds alive.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import islice
 
 from warmindex import limits
 from warmindex.record import Lease
@@ -31,23 +32,28 @@ class Leases:
         """Whether the server has confirmed the replica's lease, or needs not."""
         return not self._ttl_ms or replica_id in self._held
 
+    def wanting(self, replicas: Collection[Replica]) -> bool:
+        """Whether `next` would give any."""
+        return any(self._fresh(replicas))
+
     def next(self, replicas: Collection[Replica]) -> list[Lease]:
         """The leases to send with the next message: for those that have none on this stream.
 
         A message takes so many; more of them go with the one after it.
         """
-        fresh: list[str] = []
-        if self._ttl_ms and len(self._told) < len(replicas):
-            for replica in replicas:
-                if replica.replica_id not in self._told and not replica.fenced:
-                    fresh.append(replica.replica_id)
-                    if len(fresh) == limits.LEASES_PER_MESSAGE_MAX:
-                        break
+        fresh = list(islice(self._fresh(replicas), limits.LEASES_PER_MESSAGE_MAX))
         self._told.update(fresh)
         self._messages.append(fresh)
         return [
             Lease(replica_id=each, tenant_id=self._tenant_id, ttl_ms=self._ttl_ms) for each in fresh
         ]
+
+    def _fresh(self, replicas: Collection[Replica]) -> Iterator[str]:
+        if not self._ttl_ms or len(self._told) == len(replicas):
+            return
+        for replica in replicas:
+            if replica.replica_id not in self._told and not replica.fenced:
+                yield replica.replica_id
 
     def answered(self) -> None:
         """The oldest message has been answered."""

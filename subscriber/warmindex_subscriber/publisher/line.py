@@ -173,7 +173,7 @@ class Line:
         sent_s = time.monotonic()
         while not outbox.stale:
             self._wake.clear()
-            if await self._send_some(stream):
+            if await self._send_some(stream) or await self._send_leases(stream):
                 sent_s = time.monotonic()
                 continue
             due_s = sent_s + options.beat_s
@@ -205,6 +205,13 @@ class Line:
         if not parts:
             return False
         await stream.send(parts, self._leases.next(outbox.replicas))
+        return True
+
+    async def _send_leases(self, stream: PublishStream) -> bool:
+        """Set the leases of replicas that have nothing to send: one may be about to report."""
+        if not self._leases.wanting(self._outbox.replicas):
+            return False
+        await self._beat(stream)
         return True
 
     async def _beat(self, stream: PublishStream) -> None:

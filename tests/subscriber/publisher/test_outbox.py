@@ -27,7 +27,7 @@ from warmindex_subscriber.publisher.outbox import Outbox
 MODEL = "m"
 EPOCH = 7
 KEYS = [bytes([number]) * 8 for number in range(6)]
-NAMES = ("r1", "r2", "r3")
+NAMES = ("r1", "r2")
 Stream = deque[list[CacheEvent]]
 
 names = st.sampled_from(NAMES)
@@ -58,15 +58,18 @@ class SimulatedIndex:
     def __init__(self) -> None:
         self.plain = PlainIndex()
         self.full = False
+        # Events that still go through before the quota is reached.
+        self.left = 0
         # Per stream and replica: the number that was limited first.
         self.limited: dict[tuple[int, str], int] = {}
 
     def apply(self, stream: int, event: CacheEvent) -> PublishResult:
         where = (stream, event.replica_id)
         first = self.limited.get(where)
-        if self.full or (first is not None and event.sequence > first):
+        if (self.full and not self.left) or (first is not None and event.sequence > first):
             self.limited.setdefault(where, event.sequence)
             return self.result(Outcome.LIMITED)
+        self.left -= self.full
         self.limited.pop(where, None)
         verdict = self.plain.apply(self.plain.revision + 1, event)
         return self.result(verdict.outcome, verdict.resync_required)
@@ -195,6 +198,16 @@ class OutboxMachine(RuleBasedStateMachine):
                     self.outbox.put(probe)
 
     @rule()
+    def exchange(self) -> None:
+        """Everything comes through, both ways."""
+        for _ in range(3):
+            self.send(3, 10**6)
+        while self.sent:
+            self.arrive()
+        while self.answers:
+            self.answer()
+
+    @rule()
     def cut(self) -> None:
         self.ghosts.append((self.stream, self.sent))
         self.sent, self.answers = deque(), deque()
@@ -213,9 +226,9 @@ class OutboxMachine(RuleBasedStateMachine):
 
     # ---- the index ---------------------------------------------------------------------
 
-    @rule(full=st.booleans())
-    def quota(self, full: bool) -> None:
-        self.index.full = full
+    @rule(full=st.booleans(), left=st.integers(0, 2))
+    def quota(self, full: bool, left: int = 0) -> None:
+        self.index.full, self.index.left = full, left
 
     @rule()
     def resend_limited(self) -> None:
