@@ -3,9 +3,10 @@
     python bench/kv_sidecar.py [--frames 4000] [--blocks 64] [--shape vllm|sglang]
 
 Frames are queued at the sidecar before the clock starts, so that one core is measured and no
-publisher. Speeds are blocks per second of wall time and of processor time, the I/O threads'
-included; the parts behind the sockets are shown alone as well. Memory is what a block
-costs in the ledger, by tracemalloc.
+publisher. Speeds are blocks per second of wall time and of this process's processor time, the
+I/O threads' included: into a sink that counts, and through the publisher into a server of its
+own process until all is acknowledged. The parts behind the sockets are shown alone as well.
+Memory is what a block costs in the ledger, by tracemalloc.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import sys
 import time
 import tracemalloc
 from collections.abc import Iterable, Sequence
 
 import msgspec
 import zmq
+from warmindex.client import IndexClient
 from warmindex.event import CacheEvent, EventType
 from warmindex_subscriber.kv.adapters import Adapters
 from warmindex_subscriber.kv.counters import Counters
@@ -27,15 +30,18 @@ from warmindex_subscriber.kv.outbox import Outbox, Producer
 from warmindex_subscriber.kv.ranks import publishers
 from warmindex_subscriber.kv.residence import Residence
 from warmindex_subscriber.kv.sidecar import Sidecar, SidecarOptions
+from warmindex_subscriber.publisher import Publisher, PublisherOptions
 
 BLOCK_TOKENS = 16
 VOCABULARY = 150_000
 
 
 class CountingSink:
-    """Takes everything once the gate is open, and counts."""
+    """Takes everything once the gate is open, counts it, and hands it to a publisher if any."""
 
-    def __init__(self) -> None:
+    def __init__(self, behind: Publisher | None = None) -> None:
+        self._behind = behind
+        self.reported = asyncio.Event()
         self.gate = asyncio.Event()
         self.blocks = 0
         self.events = 0
@@ -48,6 +54,8 @@ class CountingSink:
 
     async def publish(self, events: Sequence[CacheEvent]) -> None:
         await self.gate.wait()
+        if self._behind is not None:
+            await self._behind.publish(events)
         for event in events:
             if event.type is EventType.EMBEDDED:
                 self.blocks += len(event.content_hashes)
@@ -56,7 +64,9 @@ class CountingSink:
             self._done.set()
 
     async def report(self, replica_id: str, entries: Iterable[CacheEvent]) -> None:
-        assert not list(entries), replica_id
+        if self._behind is not None:
+            await self._behind.report(replica_id, entries)
+        self.reported.set()
 
 
 def payloads(frames: int, blocks: int, shape: str, rng: random.Random) -> list[bytes]:
@@ -85,16 +95,19 @@ def payloads(frames: int, blocks: int, shape: str, rng: random.Random) -> list[b
     return made
 
 
-async def through_sockets(batches: list[bytes], blocks: int) -> tuple[float, float]:
+async def through_sockets(
+    batches: list[bytes], blocks: int, behind: Publisher | None = None
+) -> tuple[float, float]:
     """Blocks per second of wall time and of processor time."""
     context = zmq.Context()
     pub = context.socket(zmq.PUB)
     pub.set_hwm(0)
     port = pub.bind_to_random_port("tcp://127.0.0.1")
-    sink = CountingSink()
+    sink = CountingSink(behind)
     where = publishers([0], [f"tcp://127.0.0.1:{port}"])
     sidecar = Sidecar(SidecarOptions(replica_id="pod", model_id="m", publishers=where), sink)
     running = asyncio.ensure_future(sidecar.run())
+    await sink.reported.wait()
     await asyncio.sleep(0.5)
     for number, payload in enumerate(batches):
         pub.send_multipart([b"", number.to_bytes(8, "big"), payload])
@@ -102,14 +115,40 @@ async def through_sockets(batches: list[bytes], blocks: int) -> tuple[float, flo
     began, began_cpu = time.perf_counter(), time.process_time()
     sink.gate.set()
     await sink.all_of(len(batches) * blocks)
+    if behind is not None:
+        assert await behind.flush(60)
     took, took_cpu = time.perf_counter() - began, time.process_time() - began_cpu
     sidecar.stop()
     await running
     assert sidecar.counters.gaps == 0, sidecar.counters.seen()
     context.destroy(linger=0)
     total = len(batches) * blocks
-    print(f"  {sink.events} events of {total / sink.events:.0f} blocks handed over")
     return total / took, total / took_cpu
+
+
+async def through_a_server(batches: list[bytes], blocks: int) -> tuple[float, float]:
+    """The same until a server, a process of its own, has acknowledged it all."""
+    listen = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
+    server = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "warmindex_server", *listen),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        assert server.stdout is not None
+        address = (await server.stdout.readline()).decode().split()[-1]
+        # A short lease, so that its first beat comes soon.
+        options = PublisherOptions(lease_s=3.0)
+        async with (
+            IndexClient(address) as client,
+            Publisher(
+                client, model_id="m", resync_wanted=lambda _: None, options=options
+            ) as publisher,
+        ):
+            return await through_sockets(batches, blocks, publisher)
+    finally:
+        server.terminate()
+        await server.wait()
 
 
 def alone(batches: list[bytes], blocks: int) -> None:
@@ -158,9 +197,11 @@ async def main() -> None:
     arguments = parser.parse_args()
     batches = payloads(arguments.frames, arguments.blocks, arguments.shape, random.Random(1))
     print(f"{arguments.frames} frames of {arguments.blocks} blocks, {arguments.shape} shape")
-    for _ in range(arguments.rounds):
-        wall, cpu = await through_sockets(batches, arguments.blocks)
-        print(f"  frame to sink         {wall:12,.0f} blocks/s, {cpu:,.0f} per processor second")
+    ways = {"frame to sink": through_sockets, "frame to acknowledged": through_a_server}
+    for name, way in ways.items():
+        for _ in range(arguments.rounds):
+            wall, cpu = await way(batches, arguments.blocks)
+            print(f"  {name:21} {wall:12,.0f} blocks/s, {cpu:,.0f} per processor second")
     alone(batches, arguments.blocks)
     print(f"  memory                {memory(batches, arguments.blocks):12.0f} bytes a block")
 
