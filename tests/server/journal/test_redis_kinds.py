@@ -20,7 +20,8 @@ from warmindex_server.journal.registry import open_journal
 # What docs/journals.md tells people to allow.
 COMMANDS = (
     "+evalsha +eval +hmget +hget +hset +exists +xadd +xrange +xrevrange +xread +xtrim +rename "
-    "+set +get +del +unlink +llen +rpush +lindex +pexpire +persist +info +ping"
+    "+set +get +del +unlink +llen +rpush +lindex +pexpire +persist +hdel +zadd +zrem +zcard "
+    "+zrange +zrangebyscore +zremrangebyscore +time +info +ping"
 )
 
 

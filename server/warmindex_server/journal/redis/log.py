@@ -197,7 +197,12 @@ class Log:
         )  # fmt: skip
         entries = self._parsed(fields_of(reply))
         if not entries:
-            await self._state.check(position)
+            last = await self._state.check(position)
+            if last > position.revision:
+                # Either it has just come, or all of it has been cut behind the reader.
+                entries = await self._range(position, last)
+                if not entries:
+                    raise JournalMovedError(f"the log is cut up to revision {last}: load again")
         return entries
 
     async def _entries(self, *command: str | int) -> list[Entry]:

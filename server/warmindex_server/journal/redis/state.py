@@ -78,8 +78,11 @@ class State:
                 new,
             )
 
-    async def check(self, position: Position) -> None:
-        """Raises JournalMovedError where Redis no longer has what a reader at `position` read."""
+    async def check(self, position: Position) -> int:
+        """The log's last revision.
+
+        Raises JournalMovedError where Redis no longer has what a reader at `position` read.
+        """
         look = await self.look()
         lost = (
             not look.has_log
@@ -95,6 +98,7 @@ class State:
             self._moved()
         if lost:
             await self._lost()
+        return look.revision
 
     async def broken(self, error: ChainBrokenError) -> NoReturn:
         """Raises JournalMovedError for a log that does not continue what was read."""
