@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replay-endpoint", default="", metavar="URL", help="where to answer replays; if empty: no"
     )
     options.add("--topic", default="", metavar="TEXT", help="the topic of all batches")
-    options.add("--engine", default="vllm", choices=_SHAPES, help="whose events they look like")
+    options.add("--shape", default="vllm", choices=_SHAPES, help="whose events they look like")
     options.add(
         "--adapters", default="", metavar="A,B,…", help="adapters beside the base model, as loaded"
     )
@@ -84,7 +84,7 @@ async def run(arguments: argparse.Namespace) -> None:
     from warmindex_subscriber.fake_engine.shapes import Shape, Writer  # noqa: PLC0415 - beside it
 
     adapters = [name for name in arguments.adapters.split(",") if name]
-    shape = Shape(arguments.engine)
+    shape = Shape(arguments.shape)
     engine = Engine(
         block_tokens=arguments.block_size, blocks_max=arguments.blocks, seed=arguments.seed
     )

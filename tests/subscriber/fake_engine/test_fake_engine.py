@@ -235,7 +235,7 @@ class TestCommand:
     async def test_signals_restart_it_and_lose_a_batch(self, caplog):
         """On demand, while it runs."""
         caplog.set_level("INFO")
-        arguments = self.arguments("--rate", "100", "--engine", "sglang")
+        arguments = self.arguments("--rate", "100", "--shape", "sglang")
         running = asyncio.ensure_future(arguments.run(arguments))
         await asyncio.sleep(0.3)
         os.kill(os.getpid(), signal.SIGUSR2)

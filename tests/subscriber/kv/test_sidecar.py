@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+import zmq
+import zmq.asyncio
 from support.kv_payloads import H1, H2, KEY, SCHEME, cleared, encode, removed, stored
 from support.kv_publisher import FakePublisher, RecordingSink, following
 from warmindex.errors import InvalidError
@@ -230,6 +232,29 @@ async def test_the_engines_own_hashes_are_a_scheme_beside_the_chain(fake):
         await sink.until(lambda: len(sink.index.holds) == 3)
         assert sink.index.keys(scheme=SCHEME) == {KEY}
         assert len(sink.index.keys(scheme="vllm-native")) == 2
+
+
+async def test_an_engine_may_connect_to_the_sidecar():
+    """Where it does not bind, the sidecar does."""
+    context, sink = zmq.asyncio.Context(), RecordingSink()
+    engine = context.socket(zmq.XPUB)
+    probe = context.socket(zmq.PUB)
+    port = probe.bind_to_random_port("tcp://127.0.0.1")
+    probe.close(linger=0)
+    await asyncio.sleep(0.1)
+    where = publishers([0], [f"tcp://127.0.0.1:{port}"], bind=True)
+    sidecar = Sidecar(SidecarOptions(replica_id="pod", model_id="m", publishers=where), sink)
+    running = asyncio.ensure_future(sidecar.run())
+    try:
+        engine.connect(f"tcp://127.0.0.1:{port}")
+        await asyncio.wait_for(engine.recv(), 10)
+        await engine.send_multipart([b"", (0).to_bytes(8, "big"), encode(stored())])
+        await sink.until(lambda: sink.index.keys() == {KEY})
+        sidecar.stop()
+        await running
+    finally:
+        running.cancel()
+        context.destroy(linger=0)
 
 
 async def test_an_error_of_the_sink_ends_it(fake):
