@@ -67,6 +67,12 @@ types: $(VENV)/.dev ## mypy, strict
 imports: $(VENV)/.dev ## import-linter: which part may import which
 	@$(BIN)/lint-imports --no-logo
 
+# -------------------------------------------------------------------------- bench
+
+.PHONY: bench-search
+bench-search: $(VENV)/.dev ## how often search finds the right tool, into docs/search.md
+	@$(BIN)/python bench/search_quality.py --write
+
 # ------------------------------------------------------------------------ contract
 
 .PHONY: proto

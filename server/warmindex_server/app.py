@@ -14,6 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from warmindex import limits
 from warmindex.errors import InvalidError
+from warmindex.index.search import SearchOptions
 
 from warmindex_server.access import TokenFile
 from warmindex_server.access.gate import Gate
@@ -103,7 +104,14 @@ class Server:
         self._leases.start()
         if not journal.immediate:
             self._snapshots.start()
-        self._service = IndexService(self._store, heard, claims, self._leases, gate=self._gate)
+        self._service = IndexService(
+            self._store,
+            heard,
+            claims,
+            self._leases,
+            SearchOptions(words_weight=self._settings.words_weight),
+            self._gate,
+        )
         self._grpc = self._make_grpc(self._service)
         self.port = self._bind(self._grpc)
         await self._set_health(serving=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from warmindex import __version__, logs
 from warmindex.errors import InvalidError
+from warmindex.index.search import SearchOptions
 from warmindex.options import Options, address, seconds
 
 from warmindex_server.access.tls import TlsFiles
@@ -25,14 +26,14 @@ class Settings:
     insecure: bool = False
     tokens: Path | None = None
     tls: TlsFiles | None = None
+    words_weight: float = SearchOptions().words_weight
     grace_s: float = 10.0
     log_format: str = "text"
     log_level: str = "info"
 
 
 def parse(arguments: list[str] | None = None) -> Settings:
-    """Settings from the command line and the environment."""
-    default = Settings()
+    """Settings from the command line and the environment. Raises InvalidError."""
     parser = argparse.ArgumentParser(
         prog="warmindex-server",
         description="Serve an index of what a fleet has already computed, over gRPC. "
@@ -40,58 +41,15 @@ def parse(arguments: list[str] | None = None) -> Settings:
     )
     parser.add_argument("--version", action="version", version=f"warmindex {__version__}")
     options = Options(parser)
+    _add_ports(options)
+    _add_journal(options)
+    _add_access(options)
     options.add(
-        "--listen",
-        default=default.listen,
-        type=address,
-        metavar="HOST:PORT",
-        help="where to serve gRPC; port 0 takes a free one",
-    )
-    options.add(
-        "--http-listen",
-        default=default.http_listen,
-        type=address,
-        metavar="HOST:PORT",
-        help="where to serve /healthz and /readyz",
-    )
-    options.add(
-        "--journal",
-        default=default.journal,
-        metavar="URL",
-        help="memory, sqlite:///PATH or redis://HOST:PORT/DB",
-    )
-    options.add(
-        "--redis-prefix",
-        default=default.redis_prefix,
-        metavar="NAME",
-        help="begins the name of every Redis key; servers that share an index share it",
-    )
-    options.switch(
-        "--recover",
-        help="begin a new history with what can be read of a damaged journal; the old data "
-        "is kept aside",
-    )
-    options.add(
-        "--tokens",
-        default="",
-        metavar="FILE",
-        help="ask for bearer tokens: a file as `warmindex token` writes its lines",
-    )
-    options.add("--tls-certificate", default="", metavar="FILE", help="serve TLS: PEM chain")
-    options.add("--tls-key", default="", metavar="FILE", help="serve TLS: PEM key")
-    options.add(
-        "--tls-client-ca",
-        default="",
-        metavar="FILE",
-        help="ask callers for a certificate that this CA (PEM) has signed",
-    )
-    options.switch("--insecure", help="allow listening beyond loopback without TLS and tokens")
-    options.add(
-        "--grace",
-        default=default.grace_s,
-        type=seconds,
-        metavar="SECONDS",
-        help="how long calls under way may take after SIGTERM",
+        "--words-weight",
+        default=SearchOptions().words_weight,
+        type=_share,
+        metavar="SHARE",
+        help="how much words count beside meaning in a search, 0 to 1",
     )
     logs.add_options(options)
     found = parser.parse_args(arguments)
@@ -104,10 +62,80 @@ def parse(arguments: list[str] | None = None) -> Settings:
         insecure=found.insecure,
         tokens=Path(found.tokens) if found.tokens else None,
         tls=_tls_files(found),
+        words_weight=found.words_weight,
         grace_s=found.grace,
         log_format=found.log_format,
         log_level=found.log_level,
     )
+
+
+def _add_ports(options: Options) -> None:
+    options.add(
+        "--listen",
+        default=Settings().listen,
+        type=address,
+        metavar="HOST:PORT",
+        help="where to serve gRPC; port 0 takes a free one",
+    )
+    options.add(
+        "--http-listen",
+        default=Settings().http_listen,
+        type=address,
+        metavar="HOST:PORT",
+        help="where to serve /healthz and /readyz",
+    )
+    options.add(
+        "--grace",
+        default=Settings().grace_s,
+        type=seconds,
+        metavar="SECONDS",
+        help="how long calls under way may take after SIGTERM",
+    )
+
+
+def _add_journal(options: Options) -> None:
+    options.add(
+        "--journal",
+        default=Settings().journal,
+        metavar="URL",
+        help="memory, sqlite:///PATH or redis://HOST:PORT/DB",
+    )
+    options.add(
+        "--redis-prefix",
+        default=Settings().redis_prefix,
+        metavar="NAME",
+        help="begins the name of every Redis key; servers that share an index share it",
+    )
+    options.switch(
+        "--recover",
+        help="begin a new history with what can be read of a damaged journal; the old data "
+        "is kept aside",
+    )
+
+
+def _add_access(options: Options) -> None:
+    options.add(
+        "--tokens",
+        default="",
+        metavar="FILE",
+        help="ask for bearer tokens: a file of the lines that `warmindex token` prints",
+    )
+    options.add("--tls-certificate", default="", metavar="FILE", help="serve TLS: PEM chain")
+    options.add("--tls-key", default="", metavar="FILE", help="serve TLS: PEM key")
+    options.add(
+        "--tls-client-ca",
+        default="",
+        metavar="FILE",
+        help="ask callers for a certificate that this CA (PEM) has signed",
+    )
+    options.switch("--insecure", help="allow listening beyond loopback without TLS and tokens")
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a share, 0 to 1")
+    return value
 
 
 def _tls_files(found: argparse.Namespace) -> TlsFiles | None:

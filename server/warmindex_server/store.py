@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 LOADS_MAX: Final = 5
 # No step on the event loop may hold it longer: a reader's p99 depends on it.
 LOOP_HOLD_S_MAX: Final = 0.002
+# A backend that is not what it says replaces vectors with every build; once a minute is told.
+WARN_EVERY_S: Final = 60.0
 
 
 class Listener(Protocol):
@@ -59,6 +61,9 @@ class Store:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._ticket = count()
         self._stepped = 0.0
+        # Vectors that took the place of others under their key, since the start.
+        self.vectors_replaced = 0
+        self._warn_again_s = 0.0
         # Called after each load: what is kept beside the index begins anew.
         self.loaded: list[Callable[[], None]] = []
         self._history_id = journal.history_id
@@ -200,10 +205,15 @@ class Store:
         return applied
 
     def _warn_of_replaced_vectors(self, record: Record, applied: Applied) -> None:
+        self.vectors_replaced += applied.vectors_replaced
+        now_s = time.monotonic()
+        if now_s < self._warn_again_s:
+            return
+        self._warn_again_s = now_s + WARN_EVERY_S
         _log.warning(
-            "%d vectors replaced by other bytes under the same key, by replica %r: two "
-            "backends differ although they claim one model identity",
-            applied.vectors_replaced,
+            "vectors replaced by other bytes under the same key (%d since the start), last by "
+            "replica %r: two backends differ although they claim one model identity",
+            self.vectors_replaced,
             getattr(record, "replica_id", ""),
         )
 

@@ -303,6 +303,7 @@ async def test_while_the_journal_is_away_no_lease_ends(server: Server, stub: Stu
 
 async def test_a_follower_ends_nothing(server: Server, stub: Stub):
     """Of servers that share a journal one ends leases; another can take over."""
+
     class Follower(Alone):
         async def judges_until_s(self) -> float | None:
             return None
