@@ -161,6 +161,8 @@ async def following(
     try:
         for fake in fakes:
             await fake.subscribed()
+        # Once the start is over, what is counted is counted once.
+        await sink.until(lambda: len(sink.reports) == len(fakes))
         yield sidecar
         sidecar.stop()
         await asyncio.wait_for(running, PATIENCE_S)
