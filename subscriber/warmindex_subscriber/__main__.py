@@ -7,14 +7,15 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from warmindex import __version__, logs
 from warmindex.errors import WarmindexError
 from warmindex.options import Options
 
-from warmindex_subscriber import catalogue_command
+from warmindex_subscriber import catalogue_command, mcp_command
+from warmindex_subscriber.mcp.options import split_command
 
 Command = Callable[[argparse.Namespace], Awaitable[None]]
 
@@ -28,9 +29,19 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"warmindex {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     catalogue_command.add_to(commands)
+    mcp_command.add_to(commands)
     for command in commands.choices.values():
         logs.add_options(Options(command))
     return top
+
+
+def parse(given: Sequence[str]) -> argparse.Namespace:
+    """Read a command line; after `mcp … --` comes a command of its own."""
+    own, server_command = split_command(given) if given[:1] == ["mcp"] else (given, [])
+    arguments = parser().parse_args(own)
+    if server_command:
+        arguments.server_command = server_command
+    return arguments
 
 
 async def until_stopped(run: Awaitable[None]) -> None:
@@ -45,7 +56,7 @@ async def until_stopped(run: Awaitable[None]) -> None:
 
 def main() -> None:
     """Run a command; exit code 0 after a signal, 1 where it could not do its work."""
-    arguments = parser().parse_args()
+    arguments = parse(sys.argv[1:])
     logs.configure(arguments.log_format, arguments.log_level)
     run: Command = arguments.run
     try:
