@@ -95,7 +95,9 @@ class Server:
         self._peers = shared.peers if shared else None
         self._leases = LeaseKeeper(self._store, heard, leadership=self._peers)
         self._snapshots = Snapshots(self._store, self._peers)
-        self._store.listeners += [heard, claims, self._leases, self._snapshots]
+        self._store.listeners += [heard, claims, self._leases]
+        if not journal.immediate:
+            self._store.listeners.append(self._snapshots)
         self._store.loaded += [claims.loaded, self._leases.loaded]
         await self._store.start()
         if self._peers is not None:

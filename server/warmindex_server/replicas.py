@@ -7,9 +7,8 @@ know from the journal is its news.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
+from types import TracebackType
 from typing import TypeAlias
 
 from warmindex.event import CacheEvent, Cause
@@ -20,13 +19,34 @@ from warmindex.record import Conditional, Record, Report, UsedNumber
 ReplicaKey: TypeAlias = tuple[str, str]
 
 
+class During:
+    """Entered while something of some replicas is worked on; every publish makes one."""
+
+    __slots__ = ("_heard", "_keys")
+
+    def __init__(self, heard: Heard, keys: Collection[ReplicaKey]) -> None:
+        self._heard = heard
+        self._keys = keys
+
+    def __enter__(self) -> None:
+        self._heard.begin(self._keys)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._heard.end(self._keys)
+
+
 class Heard:
     """Notes each replica's last sign of life; a listener of the store."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._at_s: dict[ReplicaKey, float] = {}
-        self._under_way: Counter[ReplicaKey] = Counter()
+        self._under_way: dict[ReplicaKey, int] = {}
         self._news: set[ReplicaKey] | None = None
 
     def applied(self, record: Record, applied: Applied) -> None:  # noqa: ARG002 - any verdict counts
@@ -49,22 +69,28 @@ class Heard:
         if at_s > self._at_s.get(key, float("-inf")):
             self._at_s[key] = at_s
 
-    @contextmanager
-    def during(self, keys: Collection[ReplicaKey]) -> Iterator[None]:
+    def during(self, keys: Collection[ReplicaKey]) -> During:
         """What the replicas sent is being worked on: they are heard from for as long.
 
         A producer waits for its answer before it goes on, so a slow journal must not be
         taken for a silent producer.
         """
-        self._under_way.update(keys)
-        try:
-            yield
-        finally:
-            for key in keys:
-                self.note(key)
-                self._under_way[key] -= 1
-                if not self._under_way[key]:
-                    del self._under_way[key]
+        return During(self, keys)
+
+    def begin(self, keys: Iterable[ReplicaKey]) -> None:
+        """Work on what these sent begins; `during` calls this."""
+        under_way = self._under_way
+        for key in keys:
+            under_way[key] = under_way.get(key, 0) + 1
+
+    def end(self, keys: Iterable[ReplicaKey]) -> None:
+        """That work has ended; `during` calls this."""
+        under_way = self._under_way
+        for key in keys:
+            self.note(key)
+            left = under_way.pop(key) - 1
+            if left:
+                under_way[key] = left
 
     def last_s(self, key: ReplicaKey) -> float | None:
         """When the replica was heard from, by the clock; None if never since the start."""

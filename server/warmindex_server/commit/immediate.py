@@ -25,13 +25,14 @@ class Immediate:
 
     async def submit(self, records: Sequence[Record]) -> list[Applied]:
         """Append and apply, giving way to others between records."""
-        results = []
+        results: list[Applied] = []
         for record in records:
+            if results:
+                await self._target.give_way()
             work = self._append_and_apply(record)
             # A publisher that goes away half-way must not leave half a report.
             whole = asyncio.shield(asyncio.create_task(work)) if is_large(record) else work
             results.append(await whole)
-            await self._target.give_way()
         return results
 
     async def _append_and_apply(self, record: Record) -> Applied:

@@ -122,12 +122,9 @@ async def recover_url(_url: str, _options: JournalOptions) -> Recovered:
 def _vector_bytes(record: Record) -> int:
     if isinstance(record, Conditional):
         record = record.record
-    events = record.changes if isinstance(record, Report) else (record,)
-    return sum(
-        event.embeddings.nbytes
-        for event in events
-        if isinstance(event, CacheEvent) and event.embeddings is not None
-    )
+    if isinstance(record, CacheEvent):
+        return 0 if record.embeddings is None else record.embeddings.nbytes
+    return sum(map(_vector_bytes, record.changes)) if isinstance(record, Report) else 0
 
 
 async def _each(batches: Sequence[Parts]) -> AsyncIterator[Parts]:

@@ -133,6 +133,8 @@ class LeaseKeeper:
     def to_renew(self, keys: Iterable[ReplicaKey]) -> list[Lease]:
         """The leases to journal before what their replicas send by itself."""
         there = self._store.index.leases
+        if not there:
+            return []
         return [
             Lease(replica_id=key[1], tenant_id=key[0], ttl_ms=there[key].ttl_ms)
             for key in self.late(keys)
