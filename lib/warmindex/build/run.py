@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How many texts one builder takes at a time. Small enough that eight pods that start
-# together all get some of a few hundred texts, large enough to fill a backend's batches.
-SHARE_TEXTS: Final = 64
+# How many texts one builder takes at a time: a quarter of them, in whole batches of 32 and 64
+# as backends take them, and within a bound. Not less, so that batches are full and several
+# backends have some; not more, so that pods that start together all get some, and what is
+# computed is soon published.
+SHARE_STEP: Final = 64
+SHARE_TEXTS_MAX: Final = 256
 # Two shares under way at once: the next is claimed and sent while the last is published.
 WORKERS: Final = 2
 # A claim outlives its builder by this much; whoever waits for a dead one waits no longer.
@@ -67,6 +70,7 @@ class Run:
         self._client = builder.client if built.model_id else None
         # Texts of like length go together: a batch is as slow as its longest.
         self._todo = dict.fromkeys(sorted(items, key=lambda each: len(items[each].text)))
+        self._share_texts = min(-(-len(items) // (4 * SHARE_STEP)) * SHARE_STEP, SHARE_TEXTS_MAX)
         self._under_way: set[bytes] = set()
         self._pending: set[bytes] = set()
         self._asking = asyncio.Lock()
@@ -78,7 +82,7 @@ class Run:
         """Settle every text; False where the identity changed and all must begin again."""
         self._take_from_mirror()
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(WORKERS, -(-len(self._todo) // SHARE_TEXTS))):
+            for _ in range(min(WORKERS, -(-len(self._todo) // SHARE_STEP))):
                 group.create_task(self._work())
         if not self._swapped and self._builder.hold_found:
             await self._hold_found()
@@ -122,7 +126,7 @@ class Run:
         if not open_hashes:
             return None
         if self._client is None or self._loop.time() > self._patience_ends:
-            return open_hashes[:SHARE_TEXTS]
+            return open_hashes[: self._share_texts]
         asked = open_hashes[: limits.CONTENT_HASHES_MAX]
         waiting = self._pending.issuperset(asked)
         if waiting:
@@ -132,7 +136,7 @@ class Run:
             answer = await self._ask(claimant_id, asked, min(WAIT_S, left_s) if waiting else 0.0)
         except WarmindexError as error:
             self._lose_index("ask the index", error)
-            return open_hashes[:SHARE_TEXTS]
+            return open_hashes[: self._share_texts]
         return self._settle(asked, answer)
 
     async def _ask(self, claimant_id: str, hashes: Sequence[bytes], wait_s: float) -> Embeddings:
@@ -144,7 +148,7 @@ class Run:
             claim_ttl_s=CLAIM_TTL_S,
             wait_s=wait_s,
             max_bytes=limits.GET_BYTES_MAX,
-            max_claims=SHARE_TEXTS,
+            max_claims=self._share_texts,
         )
 
     def _settle(self, asked: Sequence[bytes], answer: Embeddings) -> list[bytes]:
@@ -164,7 +168,7 @@ class Run:
             elif state is KeyState.CLAIMED:
                 counts.claimed += 1
                 share.append(content_hash)
-            elif state is KeyState.ABSENT and len(share) < SHARE_TEXTS:
+            elif state is KeyState.ABSENT and len(share) < self._share_texts:
                 share.append(content_hash)
             elif state is KeyState.PENDING:
                 self._pending.add(content_hash)
