@@ -313,7 +313,7 @@ class TestFuzz:
         decode_batch(payload)
 
     @given(st.data())
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=200, deadline=None)
     def test_no_flipped_byte_raises(self, data: st.DataObject):
         """Real batches with a few bytes changed."""
         payload = bytearray(encode(stored(), stored_array(12), removed(H1), cleared()))
@@ -323,14 +323,14 @@ class TestFuzz:
         decode_batch(bytes(payload))
 
     @given(st.lists(json_like, max_size=4))
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=200, deadline=None)
     def test_every_event_is_read_or_counted(self, events: list[Any]):
         """None is lost, whatever it is made of."""
         batch = decode_batch(encode(*events))
         assert len(batch.events) + batch.malformed + batch.unknown == len(events)
 
     @given(st.sampled_from(FIELDS), json_like)
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=200, deadline=None)
     def test_any_field_may_be_anything(self, name: str, value: Any):
         """An event that is read has fields of the types that it says."""
         batch = decode_batch(encode(stored(**{name: value}), stored()))

@@ -47,7 +47,7 @@ def walk(
 
 
 @given(st.integers(0, 2**32), st.booleans(), st.sampled_from([0, 1, 3, 8, 1000]))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_after_the_dust_settles_nothing_is_claimed_that_is_not_held(
     seed: int, has_replay: bool, buffer_batches: int
 ):
@@ -60,7 +60,7 @@ def test_after_the_dust_settles_nothing_is_claimed_that_is_not_held(
 
 
 @given(st.integers(0, 2**32), st.booleans(), st.sampled_from([1, 3, 8, 1000]))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_a_restart_behind_a_proxy_is_seen_by_its_numbers_alone(
     seed: int, has_replay: bool, buffer_batches: int
 ):
@@ -76,7 +76,7 @@ def test_a_restart_behind_a_proxy_is_seen_by_its_numbers_alone(
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_complete_replay_gives_back_everything(seed: int):
     """With a replay buffer that reaches back, all that the engine holds is claimed again."""
     world = World(seed=seed, buffer_batches=10_000)
@@ -89,7 +89,7 @@ def test_a_complete_replay_gives_back_everything(seed: int):
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 8, 1000]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_an_engine_that_falls_silent_is_asked_for_what_it_said_last(seed: int, buffer_batches: int):
     """Where the last batches are lost no later one tells, and yet nothing false is claimed."""
     world = World(seed=seed, buffer_batches=buffer_batches)
