@@ -49,6 +49,10 @@ test: lint types imports proto-lint proto-breaking ## every check and every test
 check: lint types imports ## the quick loop: lint, types, imports, all tests but the slow ones
 	@$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
 
+.PHONY: soak
+soak: $(VENV)/.dev ## servers, producers and watchers under faults: ARGS="--minutes 30", "--seed N"
+	@cd tests && exec $(abspath $(BIN))/python -m soak $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.dev ## ruff: rules and format
 	@$(BIN)/ruff check --quiet .
