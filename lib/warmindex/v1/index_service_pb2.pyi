@@ -760,7 +760,9 @@ class SearchResponse(_message.Message):
         """
         @_builtins.property
         def document(self) -> _event_pb2.Document:
-            """document is the entry's text."""
+            """document is the entry's text. The texts of one answer have 3 MiB at most:
+            hits behind that come without theirs.
+            """
 
         def __init__(
             self,
@@ -1366,7 +1368,9 @@ class GetEntryRequest(_message.Message):
     content_hash: _builtins.bytes
     """content_hash is the key."""
     page_size: _builtins.int
-    """page_size is the most entries wanted; 100 if 0, 1000 at most."""
+    """page_size is the most entries wanted; 100 if 0, 1000 at most. A page of long
+    texts ends earlier, at about 3 MiB.
+    """
     page_token: _builtins.str
     """page_token continues an earlier answer."""
     def __init__(
