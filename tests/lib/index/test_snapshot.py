@@ -201,7 +201,7 @@ def test_a_snapshot_rebuilds_the_index_it_was_opened_on_for_long():
     """The same over more and longer histories."""
     run_state_machine_as_test(
         SnapshotMachine,
-        settings=settings(max_examples=1000, stateful_step_count=60, deadline=None),
+        settings=settings(max_examples=200, stateful_step_count=60, deadline=None),
     )
 
 
