@@ -73,6 +73,10 @@ imports: $(VENV)/.dev ## import-linter: which part may import which
 
 # -------------------------------------------------------------------------- bench
 
+.PHONY: bench
+bench: $(VENV)/.dev ## run the benchmarks and write docs/benchmarks.md
+	@$(BIN)/python bench/run.py $(ARGS)
+
 .PHONY: bench-search
 bench-search: $(VENV)/.dev ## how often search finds the right tool, into docs/search.md
 	@$(BIN)/python bench/search_quality.py --write
