@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from warmindex_subscriber.__main__ import parse
 from warmindex_subscriber.mcp.config import ConfigError, Configured, ServerConfig, read_configs
+from warmindex_subscriber.mcp.options import servers_of
 
 GOOD = {"command": "npx", "args": ["-y", "files", 1], "env": {"KEY": "k"}, "cwd": "/srv"}
 
@@ -106,7 +107,7 @@ def test_a_file_without_servers_is_an_error(tmp_path: Path, content: str):
     """There is nothing to do, and the message says what to give."""
     path = tmp_path / "config.json"
     path.write_text(content)
-    with pytest.raises(ConfigError, match="mcpServers|is not JSON"):
+    with pytest.raises(ConfigError, match=r"mcpServers|is not JSON"):
         read_configs([path])
 
 
@@ -118,22 +119,13 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
 
 def test_the_command_line_names_servers_too():
     """URLs, separated by commas, and a command with options of its own after two dashes."""
-    given = [
-        "mcp",
-        "a.json",
-        "--url",
-        "http://h:1/mcp, http://i/mcp",
-        "--once",
-        "--",
-        "x",
-        "--once",
-    ]
-    arguments = parse(given)
-    assert (arguments.configs, arguments.once) == ([Path("a.json")], True)
-    assert arguments.server_command == ["x", "--once"]
-    found = read_configs([], ["http://user:key@h:1/mcp"], ["/usr/bin/npx", "-y", "files"])
-    assert [server.name for server in found.servers] == ["h:1", "npx"]
-    assert found.servers[1].args == ("-y", "files")
+    urls = "http://user:key@h:1/mcp, http://i/mcp"
+    arguments = parse(["mcp", "--url", urls, "--once", "--", "/usr/bin/npx", "-y", "--once"])
+    assert arguments.once
+    found = servers_of(arguments)
+    assert [server.name for server in found.servers] == ["h:1", "i", "npx"]
+    assert found.servers[2].args == ("-y", "--once")
+    assert parse(["mcp", "a.json", "b.json"]).configs == [Path("a.json"), Path("b.json")]
 
 
 def test_two_dashes_of_other_commands_are_their_own():

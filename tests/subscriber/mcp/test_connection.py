@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from mcp import MCPError
 from support.mcp_world import http_server, stdio_config, write_tools
+from support.server import until
 from warmindex_subscriber.mcp import connection as module
 from warmindex_subscriber.mcp.config import ServerConfig
 from warmindex_subscriber.mcp.connection import ServerAwayError
@@ -74,9 +74,7 @@ async def test_an_http_server_that_comes_back_is_found_again(tmp_path: Path, fol
         async with follow(ServerConfig("a", url=url)) as here:
             with pytest.raises(MCPError):
                 await here.asked("crash")
-            async with asyncio.timeout(20):
-                while not here.connection.problem:
-                    await asyncio.sleep(0.01)
+            await until(lambda: here.connection.problem)
             assert here.names == ["one", "crash"]
             write_tools(path, "two")
             with http_server(path, port=port):
