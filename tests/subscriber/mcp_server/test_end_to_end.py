@@ -135,6 +135,7 @@ async def test_a_model_finds_and_calls_the_tools_of_its_servers_and_no_others(
         assert steps == [0, 1, 2]
 
 
+@pytest.mark.slow
 async def test_a_change_behind_it_is_found(
     config: Path, index: ServerHere, backend: EmbeddingServer, tmp_path: Path
 ):
@@ -164,6 +165,7 @@ async def test_words_find_where_index_and_embedder_are_away(config: Path):
         assert (await call(client, "wiki__search")).structured_content["tool"] == "search"
 
 
+@pytest.mark.slow
 async def test_the_embedder_alone_is_enough(config: Path, backend: EmbeddingServer):
     """Without an index tools are found by meaning too."""
     flags = ("--no-index", "--embedder", "tei", "--embedder-url", backend.url)
@@ -195,7 +197,8 @@ async def listening(*arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.P
         await process.communicate()
 
 
-async def test_over_http_clients_of_both_ages_are_served_and_a_lost_server_takes_none_along(
+@pytest.mark.slow
+async def test_over_http_clients_of_both_ages_are_served(
     config: Path,
 ):
     """Two clients at once; a server that fell over is told of; SIGTERM ends it all."""
@@ -217,6 +220,7 @@ async def test_over_http_clients_of_both_ages_are_served_and_a_lost_server_takes
         assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
+@pytest.mark.slow
 async def test_sigterm_ends_it_although_stdin_is_open(config: Path):
     """Its servers end with it."""
     process = await asyncio.create_subprocess_exec(
