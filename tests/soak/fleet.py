@@ -94,7 +94,8 @@ class Fleet:
     def _add_server(self, name: str) -> None:
         address = f"127.0.0.1:{free_port()}"
         plan = self.plan
-        words = ["soak.server", str(plan.snapshot_records), str(plan.keep_records)]
+        kept = (plan.snapshot_records, plan.keep_records, plan.keep_bytes)
+        words = ["soak.server", *map(str, kept)]
         words += ["--listen", address, "--http-listen", "127.0.0.1:0", "--grace", "1"]
         words += ["--journal", self.url, "--redis-prefix", PREFIX, "--log-level", "warning"]
         self.servers.append(Server(name, self.folder, words, self.excused))

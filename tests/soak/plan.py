@@ -29,6 +29,8 @@ class Plan:
     servers: int
     snapshot_records: int
     keep_records: int
+    # Of the effects, for watchers: with little, one that lags begins anew.
+    keep_bytes: int
     # Whether Redis may come back without its data; then histories change.
     loses_data: bool
     lease_s: float
@@ -52,6 +54,7 @@ def plan_of(seed: int, journal: str = "", seconds: float = SECONDS_DEFAULT) -> P
         servers=servers if journal == "redis" else 1,
         snapshot_records=chance.choice((60, 200, 800)),
         keep_records=chance.choice((0, 20, 200)) if cut else KEEP_ALL,
+        keep_bytes=chance.choice((10_000, 50_000, 64 * 2**20)),
         loses_data=chance.random() < 0.35,
         lease_s=chance.choice((0.0, 0.0, 1.0)),
         speakers=tuple(chance.sample((("s1", ""), ("s2", ""), ("s1", "blue")), k=2)),

@@ -33,6 +33,7 @@ class Process:
     async def spawn(self) -> None:
         """Begin a life."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("WARMINDEX")}
+        places = [str(TESTS), *filter(None, [environment.get("PYTHONPATH")])]
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -41,7 +42,7 @@ class Process:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env={**environment, "PYTHONPATH": str(TESTS)},
+                env={**environment, "PYTHONPATH": os.pathsep.join(places)},
             )
 
     @property

@@ -30,6 +30,12 @@ from warmindex.v1 import index_service_pb2 as pb
 from warmindex.v1.index_service_pb2_grpc import IndexServiceStub
 
 CALL_S_MAX = 3.0
+# A server is back within seconds, and so must be whoever speaks to it.
+RECONNECT = (
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 300),
+)
 PAUSE_S_MAX = 0.05
 # Copies of what has long been acknowledged are delivered too.
 REMEMBERED = 30
@@ -47,7 +53,7 @@ class Speaker:
         self.random = random.Random(settings["seed"])
         self.evidence = evidence
         self.servers: list[str] = settings["servers"]
-        self.channels = [grpc.aio.insecure_channel(address) for address in self.servers]
+        self.channels = [grpc.aio.insecure_channel(each, RECONNECT) for each in self.servers]
         self.client = IndexClient(",".join(self.servers), timeout_s=CALL_S_MAX)
         self.truth = PlainIndex()
         self.epoch = time.time_ns() // 1000
