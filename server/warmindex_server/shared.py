@@ -142,7 +142,8 @@ class Peers:
         self._leads = False
         if self.in_touch:
             with suppress(*FAILURES):
-                await self._link.run(LEAVE, self._keys[:2], self.name)
+                async with asyncio.timeout(MEET_TIMEOUT_S):
+                    await self._link.run(LEAVE, self._keys[:2], self.name)
 
     async def judges_until_s(self) -> float | None:
         """Meet the others now."""

@@ -59,9 +59,9 @@ end
 for first = 7, #ARGV, {_CHUNK} do
   local fields = {{}}
   for i = first, math.min(first + {_CHUNK} - 1, #ARGV) do
-    fields[#fields + 1] = ARGV[6] .. ARGV[i]
+    fields[i - first + 1] = ARGV[6] .. ARGV[i]
   end
-  local values, dues = {{}}, {{}}
+  local values, dues, words = {{}}, {{}}, 0
   for i, found in ipairs(redis.call('HMGET', KEYS[2], unpack(fields))) do
     local left = found and due_of(found) - now or 0
     -- A claim that is over, or one of a time when the clock was ahead.
@@ -76,12 +76,15 @@ for first = 7, #ARGV, {_CHUNK} do
       end
     end
     if state == -1 then
-      values[#values + 1], values[#values + 2] = fields[i], value
-      dues[#dues + 1], dues[#dues + 2] = due, fields[i]
+      values[words + 1] = fields[i]
+      values[words + 2] = value
+      dues[words + 1] = due
+      dues[words + 2] = fields[i]
+      words = words + 2
     end
-    answer[#answer + 1] = state
+    answer[first + i - 5] = state
   end
-  if #values > 0 then
+  if words > 0 then
     redis.call('HSET', KEYS[2], unpack(values))
     redis.call('ZADD', KEYS[3], unpack(dues))
   end
