@@ -286,17 +286,14 @@ async def test_who_comes_late_is_sent_elsewhere(gated: Gated):
         await stopping
 
 
-async def test_calls_that_have_arrived_are_answered(server):
+async def test_calls_that_have_arrived_are_answered():
     """Hundreds that wait for their turn when the end begins get it."""
-    calls = [
-        asyncio.ensure_future(
-            server.stub.PublishEvent(publish_request(event(content_hashes=[key(n)])))
-        )
-        for n in range(300)
-    ]
-    await until(lambda: any(call.done() for call in calls))
-    await server.server.stop()
-    results = [(await call).result for call in calls]
+    async with running() as server:
+        requests = [publish_request(event(content_hashes=[key(n)])) for n in range(300)]
+        calls = [asyncio.ensure_future(server.stub.PublishEvent(each)) for each in requests]
+        await until(lambda: any(call.done() for call in calls))
+        await server.server.stop()
+        results = [(await call).result for call in calls]
     assert {result.outcome for result in results} == {pb.EventResult.OUTCOME_APPLIED}
 
 

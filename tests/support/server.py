@@ -96,7 +96,7 @@ async def running(**settings: Any) -> AsyncIterator[ServerHere]:
 @pytest_asyncio.fixture
 async def server() -> AsyncIterator[ServerHere]:
     """A fresh server in this process."""
-    async with running(grace_s=0.5) as here:
+    async with running(grace_s=0) as here:
         yield here
 
 
