@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
 
 from warmindex import limits
 from warmindex.errors import ForbiddenError, InvalidError, Reason, WarmindexError
@@ -12,10 +13,16 @@ from warmindex.wire import event_from_wire, used_number_from_wire
 
 from warmindex_server.access import allow_tenant
 
+# Messages of one stream that are being written: enough to fill the next write of a disk while
+# the last one is under way, and not so many that a client's memory stands here.
+MESSAGES_UNDER_WAY_MAX: Final = 64
+
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+
     from warmindex.event import CacheEvent
     from warmindex.index import Applied
-    from warmindex.record import UsedNumber
+    from warmindex.record import Lease, Record, UsedNumber
     from warmindex.v1.error_reason_pb2 import ErrorReason
 
     from warmindex_server.leases.keeper import LeaseKeeper
@@ -52,13 +59,83 @@ async def publish_event(
     return pb.PublishEventResponse(result=result_to_wire(applied), history_id=store.history_id)
 
 
-async def publish_batch(
-    store: Store, leases: StreamLeases, request: pb.PublishEventsRequest
-) -> pb.PublishEventsResponse:
-    """Apply one message: its leases, which may not be bad, and its events in order.
+async def publish_stream(
+    store: Store, leases: StreamLeases, requests: AsyncIterator[pb.PublishEventsRequest]
+) -> AsyncGenerator[pb.PublishEventsResponse, None]:
+    """Answer the messages of a stream, in order.
 
-    A bad event is REFUSED beside its neighbours.
+    Where appending waits, the next messages are taken in while it does, so that they share
+    its next write; each has taken its place in the journal's order before the next is read.
     """
+    if store.journal.immediate:
+        async for request in requests:
+            batch = await _take(store, leases, request)
+            yield await batch.answer(store.submit(batch.records))
+        return
+    under_way: asyncio.Queue[tuple[_Batch, Awaitable[list[Applied]]] | None] = asyncio.Queue()
+    room = asyncio.Semaphore(MESSAGES_UNDER_WAY_MAX)
+
+    async def read() -> None:
+        try:
+            async for request in requests:
+                await room.acquire()
+                batch = await _take(store, leases, request)
+                under_way.put_nowait((batch, store.submit(batch.records)))
+        finally:
+            under_way.put_nowait(None)
+
+    reader = asyncio.create_task(read())
+    try:
+        while (taken := await under_way.get()) is not None:
+            batch, submitted = taken
+            yield await batch.answer(submitted)
+            room.release()
+        await reader
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+
+
+class _Batch:
+    """One message that is valid: what to journal of it, and how to answer it."""
+
+    def __init__(
+        self,
+        store: Store,
+        leases: StreamLeases,
+        first: list[Lease],
+        records: dict[int, CacheEvent | UsedNumber],
+        faults: dict[int, WarmindexError],
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._first = first
+        self._by_position = records
+        self._faults = faults
+        # Leases go first: a crash in between leaves a lease without holds, never the reverse.
+        self.records: list[Record] = [*first, *records.values()]
+
+    async def answer(self, submitted: Awaitable[list[Applied]]) -> pb.PublishEventsResponse:
+        """The answer to the message, once its records are applied."""
+        faults = self._faults
+        with self._leases.renewed():
+            results = await submitted
+        applied = dict(zip(self._by_position, results[len(self._first) :], strict=True))
+        revision = self._store.revision
+        return pb.PublishEventsResponse(
+            results=[
+                _refusal(faults[position], applied.get(position), revision)
+                if position in faults
+                else result_to_wire(applied[position])
+                for position in range(len(faults.keys() | applied.keys()))
+            ],
+            history_id=self._store.history_id,
+            resync_required=self._leases.resync_required,
+        )
+
+
+async def _take(store: Store, leases: StreamLeases, request: pb.PublishEventsRequest) -> _Batch:
+    """Take in one message. Raises InvalidError for a fault of the message itself."""
     if len(request.events) > limits.EVENTS_PER_MESSAGE_MAX:
         raise InvalidError(
             f"events has {len(request.events)} events; at most {limits.EVENTS_PER_MESSAGE_MAX} "
@@ -69,21 +146,8 @@ async def publish_batch(
     told = leases.take(request.leases)
     with leases.renewed():
         records, faults = await _records(store, request)
-        # Leases go first: a crash in between leaves a lease without holds, never the reverse.
         first = leases.to_journal(told, records.values())
-        results = await store.publish_all([*first, *records.values()])
-    applied = dict(zip(records, results[len(first) :], strict=True))
-    revision = store.revision
-    return pb.PublishEventsResponse(
-        results=[
-            _refusal(faults[position], applied.get(position), revision)
-            if position in faults
-            else result_to_wire(applied[position])
-            for position in range(len(request.events))
-        ],
-        history_id=store.history_id,
-        resync_required=leases.resync_required,
-    )
+    return _Batch(store, leases, first, records, faults)
 
 
 async def _records(

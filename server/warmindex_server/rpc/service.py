@@ -89,8 +89,12 @@ class IndexService:
     ) -> AsyncIterator[pb.PublishEventsResponse]:
         """Apply batches in order, and answer each."""
         leases = StreamLeases(self._leases, self._heard)
-        async for request in self._until_closing(requests):
-            yield await publish.publish_batch(self._store, leases, request)
+        async with (
+            aclosing(self._until_closing(requests)) as messages,
+            aclosing(publish.publish_stream(self._store, leases, messages)) as answers,
+        ):
+            async for answer in answers:
+                yield answer
 
     async def ReportState(
         self, requests: AsyncIterator[pb.ReportStateRequest], context: Context
