@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -26,6 +27,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS_DEFAULT, help="faults in a run")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     options = parser.parse_args()
+    # As Ctrl-C: what was started is ended, and what was mounted unmounted.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     until_s = time.monotonic() + 60 * options.minutes
     runs = failures = 0
     while True:

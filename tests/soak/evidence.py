@@ -41,6 +41,10 @@ class Evidence:
         self._file.write(json.dumps({"kind": kind, **fields}) + "\n")
         self._file.flush()
 
+    def close(self) -> None:
+        """Write no more."""
+        self._file.close()
+
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """What was written down."""

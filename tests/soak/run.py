@@ -188,11 +188,14 @@ def shown(holds: Counter[Any]) -> str:
 
 async def run(plan: Plan, folder: Path) -> Summary:
     """Run a plan in a folder."""
+    made = Run(plan, folder)
     try:
-        return await Run(plan, folder).run()
+        return await made.run()
     except BaseException as error:
         error.add_note(f"to repeat it: make soak ARGS='{arguments(plan)}'; left in {folder}")
         raise
+    finally:
+        made.evidence.close()
 
 
 def arguments(plan: Plan) -> str:

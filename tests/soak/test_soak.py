@@ -10,7 +10,7 @@ import pytest
 from soak.plan import KEEP_ALL, plan_of
 from soak.run import run
 
-SECONDS = 3.0
+SECONDS = 2.0
 # A server that forgets; a disk that fills, and the package's publisher; three servers.
 CHOSEN = [("memory", 4), ("sqlite", 6), ("redis", 3)]
 
