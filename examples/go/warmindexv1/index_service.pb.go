@@ -2188,7 +2188,8 @@ type GetEntryRequest struct {
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// content_hash is the key.
 	ContentHash []byte `protobuf:"bytes,2,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"`
-	// page_size is the most entries wanted; 100 if 0, 1000 at most.
+	// page_size is the most entries wanted; 100 if 0, 1000 at most. A page of long
+	// texts ends earlier, at about 3 MiB.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// page_token continues an earlier answer.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -2435,7 +2436,8 @@ type SearchResponse_Hit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// content_hash is the entry's key.
 	ContentHash []byte `protobuf:"bytes,1,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"`
-	// document is the entry's text.
+	// document is the entry's text. The texts of one answer have 3 MiB at most:
+	// hits behind that come without theirs.
 	Document *Document `protobuf:"bytes,2,opt,name=document,proto3" json:"document,omitempty"`
 	// score is the fused rank score, 0 to 1, higher is better.
 	Score float32 `protobuf:"fixed32,3,opt,name=score,proto3" json:"score,omitempty"`
