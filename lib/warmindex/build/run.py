@@ -13,10 +13,11 @@ import numpy as np
 
 from warmindex import limits
 from warmindex.answers import Embeddings, KeyState
+from warmindex.build.parts import parts
 from warmindex.build.result import Built, Item
 from warmindex.embedders import EmbedderError, FailureKind, TextFailure
 from warmindex.errors import WarmindexError
-from warmindex.event import CacheEvent, Document, EventType, FloatMatrix
+from warmindex.event import CacheEvent, EventType, FloatMatrix
 from warmindex.hashing import TEXT_SHA256
 from warmindex.index import Outcome
 
@@ -44,8 +45,6 @@ ASK_AGAIN_S: Final = 0.02
 PATIENCE_S: Final = 60.0
 # A backend that could not even say who it is gets no more than this for a share.
 AWAY_S: Final = 3.0
-# Rows of one event; 1024 rows of 384 are 1.5 MiB, half of what an event may be.
-EVENT_ROWS_MAX: Final = 1024
 
 
 class Run:
@@ -228,10 +227,11 @@ class Run:
                 self._built.counts.embedded += 1
             else:
                 self._fail(content_hash, failure)
-        await self._publish_rows(good)
-        failed = [each for each in share if each in self._built.failures]
-        if failed:
-            await self._release(claimant_id, failed)
+        left = [each for each in share if each in self._built.failures]
+        if not await self._publish_rows(good):
+            # What an EMBEDDED with its vector has ended is no claim any more.
+            left = list(share)
+        await self._release(claimant_id, left)
 
     async def _same_identity(self) -> bool:
         """Whether the backend is still what it was; then its batch may be kept."""
@@ -263,18 +263,19 @@ class Run:
 
     # ---- publishing --------------------------------------------------------------------
 
-    async def _publish_rows(self, hashes: Sequence[bytes]) -> None:
+    async def _publish_rows(self, hashes: Sequence[bytes]) -> bool:
+        """Publish vectors; whether the index has taken them all."""
         if not hashes or self._client is None or not self._publish:
-            return
+            return True
         try:
             results = await self._client.publish_all(self._events(hashes))
         except WarmindexError as error:
             self._lose_index("publish", error)
-            return
-        for result in results:
-            if result.outcome in (Outcome.REFUSED, Outcome.LIMITED):
-                self._built.counts.refused += 1
-                self._built.problems.append(f"the index refused vectors: {result.error}")
+            return False
+        refused = [each for each in results if each.outcome in (Outcome.REFUSED, Outcome.LIMITED)]
+        self._built.counts.refused += len(refused)
+        self._built.problems += [f"the index refused vectors: {each.error}" for each in refused]
+        return not refused
 
     async def _hold_found(self) -> None:
         """Hold what others had computed, so that it stays when they let go."""
@@ -283,10 +284,7 @@ class Run:
 
     def _events(self, hashes: Sequence[bytes]) -> Iterator[CacheEvent]:
         vectors = self._built.vectors
-        rows_max = max(1, min(EVENT_ROWS_MAX, (limits.MIB // 4) // len(vectors[hashes[0]])))
-        for start in range(0, len(hashes), rows_max):
-            part = hashes[start : start + rows_max]
-            documents = [self._items[each].document for each in part]
+        for part, documents in parts(hashes, self._items, len(vectors[hashes[0]])):
             yield CacheEvent(
                 type=EventType.EMBEDDED,
                 replica_id=self._builder.replica_id,
@@ -297,7 +295,7 @@ class Run:
                 hash_scheme=TEXT_SHA256,
                 content_hashes=part,
                 embeddings=np.stack([vectors[each] for each in part]),
-                documents=[each or Document() for each in documents] if any(documents) else (),
+                documents=documents,
             )
 
     async def _release(self, claimant_id: str, hashes: Sequence[bytes]) -> None:

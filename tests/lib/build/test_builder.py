@@ -10,10 +10,11 @@ import pytest
 from support.building import items_of, numbered
 from support.embedding_server import EmbeddingServer
 from support.server import ServerHere
-from warmindex.build import Builder
+from warmindex.build import Builder, Item
 from warmindex.client import IndexClient
 from warmindex.embedders import FailureKind
-from warmindex.event import CacheEvent, EventType
+from warmindex.event import CacheEvent, Document, EventType
+from warmindex.hashing import text_hash
 from warmindex.index import listing
 
 Open = Callable[..., Builder]
@@ -37,6 +38,20 @@ async def test_a_cold_build_computes_each_text_and_a_warm_one_none(
     assert backend.texts.total() == 140
     for content_hash in items:
         np.testing.assert_array_equal(cold.vectors[content_hash], warm.vectors[content_hash])
+
+
+async def test_long_documents_go_into_as_many_events_as_they_need(
+    open_builder: Open, backend: EmbeddingServer
+):
+    """Sixty texts of 60 KB are more than one event may be, and all are published."""
+    items = {
+        text_hash(text): Item(text, Document(f"tool{number}", text))
+        for number in range(60)
+        for text in [f"{number} " + "d" * 60_000]
+    }
+    cold = await open_builder().build(items)
+    assert (cold.counts.embedded, cold.counts.refused, cold.problems) == (60, 0, [])
+    assert (await open_builder().build(items)).counts.reused == 60
 
 
 async def test_progress_counts_up_to_the_number_of_texts(open_builder: Open):
