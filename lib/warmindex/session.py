@@ -36,8 +36,12 @@ REPLICA_DEFAULT: Final = "gateway"
 # A finished build with retryable failures is tried again, with growing pauses.
 RETRY_S_FIRST: Final = 1.0
 RETRY_S_MAX: Final = 60.0
+# A model that changes while the session builds is followed this often at once, then in its time.
+SWAPS_MAX: Final = 2
 # A search box waits no longer for the query's vector; words answer then.
 QUERY_S_MAX: Final = 2.0
+# Of that, what reading the model's identity beside it may take.
+QUERY_IDENTITY_S_MAX: Final = 1.0
 # How old the identity that a query is embedded under may be.
 IDENTITY_S_MAX: Final = 30.0
 
@@ -184,13 +188,18 @@ class Session:
     async def _build_until_whole(self, builder: Builder, missing: Mapping[bytes, Item]) -> None:
         """Build, and as long as something failed that may succeed later, build again."""
         pause_s = RETRY_S_FIRST
+        swaps = 0
         try:
             while True:
                 built = await builder.build(missing, self._note_progress)
-                self._take(built)
+                swapped = self._take(built)
+                if swapped and swaps < SWAPS_MAX:
+                    swaps += 1
+                    missing = self._missing()
+                    continue
                 if not self._first_build.done():
                     self._first_build.set_result(None)
-                if not any(failure.retryable for failure in built.failures.values()):
+                if not swapped and not any(each.retryable for each in built.failures.values()):
                     return
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
@@ -214,13 +223,19 @@ class Session:
     def _note_progress(self, done: int) -> None:
         self._done = done
 
-    def _take(self, built: Built) -> None:
-        if built.model_id != self._model_id and built.vectors:
+    def _take(self, built: Built) -> bool:
+        """Keep what a build came to; whether texts that it had not to build lost their vectors.
+
+        They do where the build found another model than theirs.
+        """
+        swapped = built.model_id != self._model_id and self._tools.has_vectors
+        if swapped:
             self._tools.drop_vectors()
         self._model_id = built.model_id
         self._identity_at_s = asyncio.get_running_loop().time()
         self._tools.put_vectors(built.vectors)
-        self._build_problem = ""
+        left = len(list(self._tools.without_vector())) if swapped else 0
+        self._build_problem = f"the vectors of {left} texts are not ready yet" if left else ""
         if built.failures:
             first = next(iter(built.failures.values()))
             self._build_problem = (
@@ -228,6 +243,7 @@ class Session:
             )
             for problem in built.problems:
                 _log.warning("%s", problem)
+        return swapped
 
     # ---- finding -----------------------------------------------------------------------
 
@@ -258,13 +274,12 @@ class Session:
         """The query's vector; None where there is none that compares with the session's."""
         if self._embedder is None or not self._tools.has_vectors:
             return None
+        deadline = asyncio.get_running_loop().time() + QUERY_S_MAX
         try:
             if not await self._same_model():
                 return None
             vector = await self._embedder.embed_query(
-                text,
-                adapter_id=self._adapter_id,
-                deadline=asyncio.get_running_loop().time() + QUERY_S_MAX,
+                text, adapter_id=self._adapter_id, deadline=deadline
             )
         except EmbedderError as error:
             self._query_problem = f"searching by words alone: {error.message}"
@@ -278,8 +293,9 @@ class Session:
         if self._builder is None or now - self._identity_at_s < IDENTITY_S_MAX:
             return True
         try:
-            model_id = await self._builder.current_model_id()
-        except IdentityUnavailableError:
+            async with asyncio.timeout(QUERY_IDENTITY_S_MAX):
+                model_id = await self._builder.current_model_id()
+        except (IdentityUnavailableError, TimeoutError):
             # The last one that was read still finds; it is read again at the next query.
             return True
         self._identity_at_s = now

@@ -181,6 +181,49 @@ async def test_a_swapped_model_rebuilds_the_session(open_session: Open, backend:
     assert (await session.find("warmer room"))[0].distance is not None
 
 
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_swap_found_by_a_later_list_rebuilds_the_texts_that_stay(
+    open_session: Open, backend: EmbeddingServer, more: int
+):
+    """The build of another list finds another model: every vector is of that one afterwards."""
+    session = open_session(TOOLS)
+    assert await session.ready()
+    first = session.model_id
+    backend.settings.model_id = "acme/other"
+    session.update([*TOOLS[1:], *[("open_valve", "Let water in")] * more])
+    assert await session.ready()
+    assert session.model_id != first
+    assert session.degraded == ""
+    hits = await session.find("warmer room", max_distance=2.0)
+    assert len(hits) == len(TOOLS) - 1 + more
+    assert all(hit.distance is not None for hit in hits)
+
+
+async def test_a_text_too_long_for_the_index_is_computed_once(
+    open_session: Open, backend: EmbeddingServer
+):
+    """Over-long names and descriptions are published with what fits of their documents."""
+    tools = [*TOOLS, ("n" * 2000, "A long name"), ("long", "dé " * 30_000)]
+    assert await open_session(tools).ready()
+    second = open_session(tools)
+    assert await second.ready()
+    assert (second.counts.reused, second.counts.index_errors) == (len(tools), 0)
+
+
+async def test_a_silent_identity_does_not_hold_a_query(
+    open_session: Open, backend: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+):
+    """Where /info never answers, the last identity that was read finds, and soon."""
+    monkeypatch.setattr("warmindex.session.QUERY_IDENTITY_S_MAX", 0.1)
+    session = open_session(TOOLS)
+    assert await session.ready()
+    session._identity_at_s = float("-inf")  # half a minute has passed
+    silent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    assert session._builder is not None
+    monkeypatch.setattr(session._builder, "current_model_id", lambda: silent)
+    assert (await session.find("warmer room"))[0].distance is not None
+
+
 # ---- what is away ----------------------------------------------------------------------
 
 
