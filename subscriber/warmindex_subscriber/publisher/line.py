@@ -31,10 +31,11 @@ from warmindex_subscriber.publisher.outbox import Outbox
 
 _log = logging.getLogger(__name__)
 
-# After a failure the next attempt waits a random part of a pause that doubles up to this: a
-# server that is back is wanted soon, and a fleet must not come all at once.
+# After a failure the next attempt waits a random part of a pause that doubles up to this. It may
+# be short: connections are made at gRPC's own pace, and until there is one an attempt costs
+# nothing. A fleet must not come all at once.
 RETRY_S_FIRST: Final = 0.1
-RETRY_S_MAX: Final = 5.0
+RETRY_S_MAX: Final = 2.0
 # The same failure over and over is told once in so long.
 TOLD_AGAIN_S: Final = 60.0
 # A quota that is reached is not free again in a moment.
