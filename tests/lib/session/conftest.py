@@ -6,24 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from support.embedding_server import EmbeddingServer, serving
-from support.server import ServerHere, running
+from support.embedding_server import EmbeddingServer
+from support.fleet import backend, index
+from support.server import ServerHere
 from warmindex.embedders import Embedder, EmbedderOptions, open_embedder
 from warmindex.session import Session
 
-
-@pytest.fixture
-async def index() -> AsyncIterator[ServerHere]:
-    """A fresh index."""
-    async with running(grace_s=0.2) as here:
-        yield here
-
-
-@pytest.fixture
-async def backend() -> AsyncIterator[EmbeddingServer]:
-    """A stand-in embedding server."""
-    async with serving() as started:
-        yield started
+__all__ = ["backend", "index", "open_session"]
 
 
 @pytest.fixture

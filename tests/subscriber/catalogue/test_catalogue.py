@@ -7,12 +7,10 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.embedding_server import EmbeddingServer, serving
+from support.embedding_server import EmbeddingServer
 from support.server import ServerHere, running
-from warmindex.embedders import Embedder, EmbedderOptions, open_embedder
 from warmindex.index import listing
 from warmindex.tools import Tool
 from warmindex_subscriber.catalogue import Catalogue, Summary, keep
@@ -25,32 +23,6 @@ TOOLS = [
     Tool("send_mail", "Write a letter"),
     Tool("set_thermostat", "Make a room warmer"),
 ]
-
-
-@pytest.fixture
-async def index() -> AsyncIterator[ServerHere]:
-    async with running(grace_s=0.2) as here:
-        yield here
-
-
-@pytest.fixture
-async def backend() -> AsyncIterator[EmbeddingServer]:
-    async with serving() as started:
-        yield started
-
-
-@pytest.fixture
-async def open_catalogue(index: ServerHere, backend: EmbeddingServer) -> AsyncIterator[Open]:
-    """Opens catalogues over the stand-in embedder and the index."""
-    embedders: list[Embedder] = []
-
-    def open_one(replica_id: str = "catalogue/a", **options: Any) -> Catalogue:
-        embedders.append(open_embedder(EmbedderOptions(kind="tei", urls=(backend.url,))))
-        return Catalogue(embedders[-1], index.client, replica_id=replica_id, **options)
-
-    yield open_one
-    for embedder in embedders:
-        await embedder.close()
 
 
 def held(index: ServerHere, adapter_id: str = "") -> dict[str, set[str]]:
