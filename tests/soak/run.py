@@ -19,6 +19,8 @@ from warmindex.event import Tier
 
 TENANTS = ("", "blue")
 FLAG = "flag"
+# What no fault is a reason for.
+TROUBLE = ("Traceback", "CRITICAL", "RuntimeWarning", "ResourceWarning")
 # A lease that ran out while the machine was busy is healed by a report.
 HEAL_S_MAX = 40.0
 
@@ -151,6 +153,10 @@ class Run:
     async def check(self, faults: Counter[str]) -> Summary:
         """Hold all that was written down against itself, and against the journal."""
         evidence = checks.evidence_in(self.folder)
+        for server in self.fleet.servers:
+            log = server.log.read_text(encoding="utf-8")
+            trouble = [word for word in TROUBLE if word in log]
+            assert not trouble, f"{server.name} logged a {trouble[0]}: {server.log}"
         checks.told_once(evidence)
         checks.copies_agree(evidence)
         copies = answers = 0

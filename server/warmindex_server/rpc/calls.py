@@ -105,7 +105,8 @@ class _Parsed:
     """The messages of a stream of bytes."""
 
     def __init__(self, parse: Parse, raws: AsyncIterator[bytes]) -> None:
-        self._raws = aiter(raws)
+        # Not `aiter(raws)` yet: gRPC opens its stream in there, and warns where nobody reads it.
+        self._raws = raws
         self._parse = parse
 
     def __aiter__(self) -> _Parsed:
