@@ -26,6 +26,7 @@ from warmindex.client import IndexClient
 from warmindex.embedders import Embedder, EmbedderError, IdentityUnavailableError
 from warmindex.event import FloatMatrix
 from warmindex.mirror import Mirror
+from warmindex.rerank import Reranker
 from warmindex.session_tools import SessionTools
 from warmindex.tools import Tool, by_hash, tools_of
 
@@ -77,6 +78,7 @@ class Session:
         adapter_id: str = "",
         publish_documents: bool = True,
         mirror: Mirror | bool = False,
+        reranker: Reranker | None = None,
     ) -> None:
         """Begin to get the vectors of `tools` ready, and return at once.
 
@@ -84,7 +86,8 @@ class Session:
         them. `embedder` None finds by words alone; `client` None works without an index.
         `publish_documents` False keeps the texts at home. `mirror` is a copy of the index in
         this process, which sessions of a gateway share; True makes one for this session.
-        It is asked before the index. Raises InvalidError for what is no tool.
+        It is asked before the index. `reranker` orders the first hits of `find` anew; it stays
+        open when the session is closed. Raises InvalidError for what is no tool.
         """
         self._own_mirror = None
         if mirror is True and client is not None:
@@ -112,6 +115,8 @@ class Session:
         self._identity_at_s = float("-inf")
         self._build_problem = ""
         self._query_problem = ""
+        self._reranker = reranker
+        self._rerank_problem = ""
         self._building: asyncio.Task[None] | None = None
         self.update(tools)
 
@@ -156,8 +161,8 @@ class Session:
 
     @property
     def degraded(self) -> str:
-        """Why some or all tools are found by words alone; "" where none is."""
-        return self._build_problem or self._query_problem
+        """Why tools are found by words alone, or without the second stage; "" where all is well."""
+        return self._build_problem or self._query_problem or self._rerank_problem
 
     @property
     def counts(self) -> Counts:
@@ -265,10 +270,25 @@ class Session:
         text = description or " ".join(words)
         if text.strip():
             query = await self._embed_query(text)
-        return [
+        found_max = limit if self._reranker is None else max(limit, self._reranker.hits)
+        found = [
             ToolHit(tool, hit.score, hit.distance, hit.lexical_score)
-            for tool, hit in self._tools.search(query, description, words, limit, max_distance)
+            for tool, hit in self._tools.search(query, description, words, found_max, max_distance)
         ]
+        if self._reranker is not None:
+            found = await self._reranked(self._reranker, " ".join((description, *words)), found)
+        return found[:limit]
+
+    async def _reranked(self, reranker: Reranker, text: str, found: list[ToolHit]) -> list[ToolHit]:
+        """The hits in the second stage's order; in the first one's where that fails."""
+        texts = [_valid(hit.tool.text) for hit in found]
+        try:
+            order = await reranker.order(text, texts, [hit.score for hit in found])
+        except EmbedderError as error:
+            self._rerank_problem = f"the first stage's order stands: {error.message}"
+            return found
+        self._rerank_problem = ""
+        return [found[place] for place in order]
 
     async def _embed_query(self, text: str) -> FloatMatrix | None:
         """The query's vector; None where there is none that compares with the session's."""

@@ -48,11 +48,17 @@ class OnnxEncoder:
         except ImportError as error:
             raise model_files.missing_extra(error.name or str(error)) from error
         files = model_files.digests(folder)
-        self._tokenizer = _open_tokenizer(tokenizers, folder)
-        self._pad_id = _pad_id(self._tokenizer)
+        self._tokenizer = open_tokenizer(tokenizers, folder)
+        self._pad_id = pad_id(self._tokenizer)
+        # Marks of a text's beginning and end: they stand for no word of it.
+        self.special_ids = frozenset(
+            token_id
+            for token_id, token in self._tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        )
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(folder.max_tokens)
-        self._session = _open_session(onnxruntime, folder, threads)
+        self._session = open_session(onnxruntime, folder, threads)
         self._inputs = {node.name for node in self._session.get_inputs()}
         self._output = _token_output(self._session, folder)
         self.identity = ModelIdentity(
@@ -80,6 +86,12 @@ class OnnxEncoder:
 
     def encode(self, batch: Batch) -> FloatMatrix:
         """Unit vectors of one batch, float32 (len(batch.places), d)."""
+        return _pool(*self.token_states(batch))
+
+    def token_states(self, batch: Batch) -> tuple[npt.NDArray[np.float32], IntMatrix]:
+        """A vector a token, float32 (rows, tokens, d), and which tokens there are, 0 or 1
+        (rows, tokens), for the rows of one batch. `batch.payload` has the tokens' ids.
+        """
         rows: list[list[int]] = batch.payload
         length = max(len(row) for row in rows)
         ids = np.full((len(rows), length), self._pad_id, dtype=np.int64)
@@ -90,7 +102,7 @@ class OnnxEncoder:
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         known = {name: value for name, value in feed.items() if name in self._inputs}
         (states,) = self._session.run([self._output], known)
-        return _pool(np.asarray(states, dtype=np.float32), mask)
+        return np.asarray(states, dtype=np.float32), mask
 
 
 def batch_places(lengths: Sequence[int]) -> list[tuple[int, ...]]:
@@ -137,7 +149,8 @@ def _pool(states: npt.NDArray[np.float32], mask: IntMatrix) -> FloatMatrix:
     return np.asarray(means / np.maximum(norms, np.finfo(np.float32).tiny), dtype=np.float32)
 
 
-def _open_tokenizer(tokenizers: Any, folder: model_files.ModelFolder) -> Any:
+def open_tokenizer(tokenizers: Any, folder: model_files.ModelFolder) -> Any:
+    """The folder's tokenizer. Raises MisconfiguredError."""
     file = folder.path / model_files.TOKENIZER
     try:
         return tokenizers.Tokenizer.from_file(str(file))
@@ -145,7 +158,8 @@ def _open_tokenizer(tokenizers: Any, folder: model_files.ModelFolder) -> Any:
         raise MisconfiguredError(f"{file} cannot be loaded: {error}", field="model") from error
 
 
-def _open_session(onnxruntime: Any, folder: model_files.ModelFolder, threads: int) -> Any:
+def open_session(onnxruntime: Any, folder: model_files.ModelFolder, threads: int) -> Any:
+    """The folder's graph, loaded. Raises MisconfiguredError."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     # Waiting threads sleep: a gateway has other work for its cores than their spinning.
@@ -169,7 +183,8 @@ def _token_output(session: Any, folder: model_files.ModelFolder) -> str:
     )
 
 
-def _pad_id(tokenizer: Any) -> int:
+def pad_id(tokenizer: Any) -> int:
+    """The id of what fills shorter rows; it is masked, so any will do."""
     if tokenizer.padding:
         return int(tokenizer.padding["pad_id"])
     ids = (tokenizer.token_to_id(token) for token in ("[PAD]", "<pad>"))
