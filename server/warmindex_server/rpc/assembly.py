@@ -20,7 +20,7 @@ _VALUES: Final = b"\x12"
 
 
 def embeddings_response(
-    states: Sequence[int],
+    states: bytes,
     dimensions: int,
     pieces: Sequence[memoryview],
     revision: int,
@@ -28,12 +28,12 @@ def embeddings_response(
 ) -> bytes:
     """The bytes of a GetEmbeddingsResponse.
 
+    `states` has a byte each: a state's number is below 128, and so is its own varint.
     `pieces` are the bytes of its rows, `dimensions` wide; without any, the answer has none.
     """
-    # A state's number is below 128, and so is its own varint.
     parts: list[bytes | memoryview] = []
     if states:
-        parts += (_STATES, _varint(len(states)), bytes(states))
+        parts += (_STATES, _varint(len(states)), states)
     if pieces:
         values_bytes = sum(piece.nbytes for piece in pieces)
         width = _varint(dimensions)

@@ -168,12 +168,12 @@ def _answer(
 
 def _states(
     fetched: Fetched, hashes: Sequence[bytes], standings: Mapping[bytes, Standing]
-) -> list[State]:
-    """What to say of each hash: the vectors that did not fit are there, but deferred."""
+) -> bytes:
+    """What to say of each hash, a byte each: vectors that did not fit are there, but deferred."""
     left = fetched.rows
     if left == len(hashes):
-        return [FOUND] * left
-    states = []
+        return bytes((FOUND,)) * left
+    states = bytearray()
     for content_hash, found in zip(hashes, fetched.found, strict=True):
         if not found:
             states.append(STATES[standings.get(content_hash, Standing.NOBODY)])
@@ -182,7 +182,7 @@ def _states(
             left -= 1
         else:
             states.append(DEFERRED)
-    return states
+    return bytes(states)
 
 
 def check_hashes(

@@ -30,7 +30,7 @@ def test_it_is_the_message(states, dimensions, rows, cut, revision, history_id):
     if rows:
         message.embeddings.dimensions = dimensions
         message.embeddings.values = values
-    made = embeddings_response(states, dimensions, pieces, revision, history_id)
+    made = embeddings_response(bytes(states), dimensions, pieces, revision, history_id)
     assert made == message.SerializeToString(deterministic=True)
 
 
@@ -38,7 +38,7 @@ def test_it_is_the_message(states, dimensions, rows, cut, revision, history_id):
 def test_long_answers_have_long_lengths(states, rows):
     """Where a length needs another byte of its own, it has it."""
     piece = memoryview(bytes(4 * rows)) if rows else None
-    made = embeddings_response([2] * states, 1, [piece] if piece else [], 7, "h")
+    made = embeddings_response(b"\2" * states, 1, [piece] if piece else [], 7, "h")
     message = pb.GetEmbeddingsResponse.FromString(made)
     assert len(message.states) == states
     assert len(message.embeddings.values) == 4 * rows
