@@ -290,6 +290,7 @@ async def test_while_redis_is_away_reads_go_on_and_callers_compute(own_redis):
         assert await states(other.stub, [1, 2, 3], "c") == ["FOUND", "PENDING", "CLAIMED"]
 
 
+@pytest.mark.slow
 async def test_a_redis_that_hangs_delays_nobody_for_long(own_redis, monkeypatch):
     """A call for claims gives up in time; once the server knows, it does not even ask."""
     monkeypatch.setattr(claims, "CALL_S_MAX", 0.3)
@@ -321,6 +322,7 @@ async def test_a_new_history_wakes_who_waits(own_redis):
 # ---- a fleet -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_eight_builders_over_two_servers_compute_each_key_once(redis_of_all, redis_prefix):
     """Real processes, everybody wants everything, and each key is computed by one of them."""
     numbers = list(range(140))

@@ -78,6 +78,7 @@ async def holds(stub) -> dict[str, int]:
 # ---- who is heard ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_renewal_at_any_server_counts(redis_of_all, redis_prefix, short_leases):
     """Messages without anything in them, at the server that does not lead: the lease lives."""
     async with led(redis_of_all.url, redis_prefix) as (leader, other):
@@ -178,6 +179,7 @@ async def test_a_server_that_is_out_of_touch_journals_renewals(
         assert other.store.index.leases[POD].generation > before
 
 
+@pytest.mark.slow
 async def test_an_outage_of_redis_ends_no_lease(own_redis, short_leases, monkeypatch):
     """Nobody could be heard meanwhile, so leases run anew; then silence counts again."""
     monkeypatch.setattr(shared, "IN_TOUCH_S_MAX", 0.3)

@@ -53,7 +53,7 @@ async def all_well(servers: list[ServerHere]) -> None:
 # ---- away --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["kill", "pause"])
+@pytest.mark.parametrize("way", ["kill", pytest.param("pause", marks=pytest.mark.slow)])
 async def test_an_outage_is_told_and_outlived(own_redis, way):
     """Reads go on, publishes fail with a hint, /readyz says so; then all is as before."""
     async with servers_on(own_redis.url) as servers, Watcher(servers[1].address) as watcher:
@@ -81,6 +81,7 @@ async def test_an_outage_is_told_and_outlived(own_redis, way):
         same_answers(other.store.index, await plain_of(own_redis.url))
 
 
+@pytest.mark.slow
 async def test_publishers_do_not_wait_out_an_outage(own_redis):
     """Those whose record is on its way hear so as well: a hundred at once, in a moment."""
     async with servers_on(own_redis.url, count=1) as (server,):
@@ -221,7 +222,7 @@ async def test_a_log_that_was_trimmed_past_a_server_is_loaded_again(
 
         monkeypatch.setattr(late.store, "apply", slow)
         # More than what one answer of Redis brings: the rest is cut behind its back.
-        for number in range(200):
+        for number in range(120):
             last = await publish(one.stub, embedded([number % 50 + 2]))
         index = one.store.index
         saved = await one.store.journal.save_snapshot(
@@ -244,7 +245,7 @@ async def snapshot_parts(server: ServerHere) -> list:
 # ---- what is refused, and who else is there ----------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random"])
+@pytest.mark.parametrize("policy", ["allkeys-lru"])
 async def test_a_redis_that_may_evict_the_journal_is_refused(own_redis, policy):
     """With the reason and what to do; also when it is set while servers run, and Redis restarts."""
     with own_redis.client() as client:
