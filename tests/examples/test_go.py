@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,17 @@ VARIABLES = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"}
 def go() -> str:
     """Go, with all modules that the example needs."""
     program = toolchain.program("go")
+    wanted = re.findall(r"^go (\S+)$", (EXAMPLE / "go.mod").read_text(), re.MULTILINE)[0]
+    version = toolchain.run([program, "env", "GOVERSION"], ROOT, **VARIABLES).strip()
+    if numbers(version.removeprefix("go")) < numbers(wanted):
+        pytest.skip(f"{version} is installed, and the example needs go{wanted}")
     toolchain.fetch([program, "mod", "download"], EXAMPLE, **VARIABLES)
     return program
+
+
+def numbers(version: str) -> list[int]:
+    """The numbers of a version: "1.26.0" -> [1, 26, 0]."""
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def test_its_own_tests_pass(go: str, index: ServerProcess):
