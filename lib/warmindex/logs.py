@@ -47,3 +47,5 @@ def configure(log_format: str, level: str) -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # A line for every request: what matters of those, the embedders say themselves.
+    logging.getLogger("httpx").setLevel(max(logging.WARNING, logging.getLogger().level))

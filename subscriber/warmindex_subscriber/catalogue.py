@@ -4,9 +4,10 @@
                                       +------> evict what was held and is listed no longer
 
 Whatever several catalogues list is embedded once and held once; it goes when the last of them
-drops it. At the start a full report replaces what an earlier life of this holder had
-published. Later the index is asked now and then for all that is listed: that keeps it from
-going idle, and what the index has lost is published again.
+drops it. At the start the index is asked what an earlier life of this holder had published in
+the same partition, and what is listed no longer goes. Later the index is asked now and then
+for all that is listed: that keeps it from going idle, and what the index has lost is published
+again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,10 +24,12 @@ from warmindex import limits
 from warmindex.build import Builder, Built, Counts, Item
 from warmindex.client import IndexClient
 from warmindex.embedders import Embedder
-from warmindex.errors import NotBuiltError, WarmindexError
+from warmindex.errors import NotBuiltError, UnavailableError, WarmindexError
 from warmindex.event import CacheEvent, EventType
 from warmindex.hashing import TEXT_SHA256
+from warmindex.index.selection import Selection
 from warmindex.tools import Tool, by_hash
+from warmindex.watch_stream import StepKind
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +38,8 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 3600.0
 # How often the index is asked whether it still is the one that was published to.
 HISTORY_CHECK_S: Final = 30.0
+# What a holder holds in a partition is told in a second or two, also where it is a million keys.
+SNAPSHOT_S_MAX: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,8 @@ class Catalogue:
         self._model_id = ""
         self._held: set[bytes] = set()
         self._history_id = ""
-        self._reported = False
+        # Whether `_held` is all that this holder has in the partition.
+        self._knows_held = False
 
     @property
     def counts(self) -> Counts:
@@ -92,9 +99,17 @@ class Catalogue:
         return self._builder.counts
 
     async def synchronise(
-        self, tools: Iterable[Tool], progress: Callable[[int, int], None] | None = None
+        self,
+        tools: Iterable[Tool],
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        complete: bool = True,
     ) -> Summary:
-        """Bring the index to what is listed; everything listed is touched on the way."""
+        """Bring the index to what is listed; everything listed is touched on the way.
+
+        `complete` False says that something is listed which could not be read: nothing is
+        evicted then.
+        """
         started = time.perf_counter()
         grouped, refused = by_hash(tools)
         problems = [f"tool {tool.name!r} is left out: {why}" for tool, why in refused]
@@ -108,9 +123,13 @@ class Catalogue:
         )
         evicted = 0
         try:
-            evicted = await self._let_go(built)
+            if complete:
+                evicted = await self._let_go(built)
+            else:
+                self._knows_held = False
         except WarmindexError as error:
-            problems.append(f"nothing was evicted: {error.message}")
+            built.counts.index_errors += 1
+            problems.append(f"not all that has gone was evicted: {error.message}")
         return Summary(
             len(items),
             built.counts,
@@ -137,30 +156,45 @@ class Catalogue:
         evicted = 0
         if self._model_id and self._model_id != built.model_id:
             evicted += await self._clear(self._model_id)
-            self._held, self._reported = set(), False
+            self._held, self._knows_held = set(), False
+        self._model_id = built.model_id
+        if not self._knows_held:
+            self._held |= await self._held_before(built.model_id)
+            self._knows_held = True
         gone = self._held - listed - set(built.failures)
         evicted += await self._evict(built.model_id, sorted(gone))
-        self._model_id = built.model_id
-        self._held = listed
+        self._held = (self._held - gone) | listed
         self._history_id = built.history_id or (await self._client.server_info()).history_id
-        if not self._reported:
-            evicted += await self._report(built)
-            self._reported = True
         return evicted
 
-    async def _report(self, built: Built) -> int:
-        """Tell the index all that is held, so that what an earlier life held goes."""
-        events = [
-            self._event(EventType.EMBEDDED, built.model_id, part)
-            for part in _parts(sorted(built.vectors))
-        ]
+    async def _held_before(self, model_id: str) -> set[bytes]:
+        """What this holder has in the partition, also from an earlier life.
+
+        A ReportState would tell the index all of this at once, and take the holder's content
+        out of every other adapter's partition: other subscribers may fill those under its name.
+        """
+        selection = Selection(
+            self._tenant_id, model_id, frozenset((self._adapter_id,)), False, False
+        )
+        held: set[bytes] = set()
         try:
-            report = await self._client.report_state(
-                self._replica_id, built.model_id, events, tenant_id=self._tenant_id
-            )
+            async with asyncio.timeout(SNAPSHOT_S_MAX):
+                async with aclosing(self._client.watch(selection)) as steps:
+                    async for step in steps:
+                        if step.kind is StepKind.LIVE:
+                            return held
+                        held.update(self._own(step.event))
         except NotBuiltError:
-            return 0
-        return report.holds_removed
+            return held
+        except TimeoutError:
+            raise UnavailableError("the index does not tell what it has") from None
+        raise UnavailableError("the index went away while it told what it has")
+
+    def _own(self, event: CacheEvent | None) -> Sequence[bytes]:
+        """The texts that a part of a snapshot says this holder has."""
+        if event is None or event.replica_id != self._replica_id:
+            return ()
+        return event.content_hashes if event.hash_scheme == TEXT_SHA256 else ()
 
     async def _evict(self, model_id: str, hashes: Sequence[bytes]) -> int:
         results = await self._client.publish_all(
@@ -205,9 +239,11 @@ async def keep(
     *,
     told: Callable[[Summary], None],
     progress: Callable[[int, int], None] | None = None,
+    complete: Callable[[], bool] = lambda: True,
 ) -> None:
     """Synchronise now, whenever `changed` is set, hourly, and after the index lost its history.
 
+    `complete` says whether the last `read` had all that is listed.
     Runs until cancelled. What fails is tried again at the next check.
     """
     refreshed_s = float("-inf")
@@ -216,7 +252,8 @@ async def keep(
         now_s = time.monotonic()
         if changed.is_set() or not whole or now_s - refreshed_s >= REFRESH_S:
             changed.clear()
-            summary = await catalogue.synchronise(read(), progress)
+            tools = read()
+            summary = await catalogue.synchronise(tools, progress, complete=complete())
             told(summary)
             refreshed_s = now_s
             whole = not summary.counts.index_errors and not summary.counts.failed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,10 +15,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from warmindex.options import Options
-from watchfiles import awatch
 
 from warmindex_subscriber.catalogue import Catalogue, Summary, keep
 from warmindex_subscriber.catalogue_files import CatalogueFiles
+from warmindex_subscriber.catalogue_watch import CatalogueWatch
 from warmindex_subscriber.common import (
     add_embedder_options,
     add_server_options,
@@ -49,26 +50,35 @@ async def run(arguments: argparse.Namespace) -> None:
     """Keep the catalogues warm until cancelled."""
     files = CatalogueFiles(arguments.paths)
     changed = asyncio.Event()
+    watch = CatalogueWatch(arguments.paths, changed)
     embedder = embedder_of(arguments)
     try:
         async with client_of(arguments) as client:
             catalogue = Catalogue(
                 embedder,
                 client,
-                replica_id=arguments.replica or f"catalogue/{arguments.paths[0].resolve().name}",
+                replica_id=arguments.replica or f"catalogue/{_name(arguments.paths[0])}",
                 tenant_id=arguments.tenant,
                 adapter_id=arguments.adapter,
             )
             with _progress() as progress:
                 if arguments.once:
-                    summary = await catalogue.synchronise(files.read(), progress)
+                    tools = files.read()
+                    summary = await catalogue.synchronise(tools, progress, complete=files.complete)
                     _tell(summary)
                     if summary.problems or files.problems:
                         sys.exit(1)
                     return
-                watching = asyncio.create_task(_watch(arguments.paths, changed))
+                watching = asyncio.create_task(watch.run())
                 try:
-                    await keep(catalogue, files.read, changed, told=_tell, progress=progress)
+                    await keep(
+                        catalogue,
+                        files.read,
+                        changed,
+                        told=_tell,
+                        progress=progress,
+                        complete=lambda: files.complete,
+                    )
                 finally:
                     watching.cancel()
                     with suppress(asyncio.CancelledError):
@@ -77,15 +87,9 @@ async def run(arguments: argparse.Namespace) -> None:
         await embedder.close()
 
 
-async def _watch(paths: list[Path], changed: asyncio.Event) -> None:
-    """Set `changed` whenever something under the paths has changed.
-
-    The folders of files are watched, not the files: an editor, or a mounted ConfigMap,
-    replaces a file by another.
-    """
-    folders = {path if path.is_dir() else path.resolve().parent for path in paths}
-    async for _ in awatch(*folders):
-        changed.set()
+def _name(path: Path) -> str:
+    """The name that a path was given, also where it is "." or a link to a file of another name."""
+    return os.path.normpath(path.absolute()).rpartition(os.sep)[2]
 
 
 def _tell(summary: Summary) -> None:

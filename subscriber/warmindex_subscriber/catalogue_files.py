@@ -27,10 +27,12 @@ class CatalogueError(WarmindexError):
 def read_tools(path: Path) -> list[Tool]:
     """The tools of one file, in its order. Raises CatalogueError."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        # Some editors put a byte order mark first.
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise CatalogueError(f"{path}: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        # No UTF-8, no JSON, or a number longer than Python reads.
         raise CatalogueError(f"{path}: is not JSON: {error}") from error
     listed = _listed(content)
     if listed is None:
@@ -51,25 +53,31 @@ class CatalogueFiles:
     """The tools of some files and folders, as they are now.
 
     A file that cannot be read just now (it may be half written) keeps what it had; one that
-    is gone has nothing.
+    is gone has nothing. Where one has never been read, nobody knows what it lists: the tools
+    are not `complete`.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
         self._known: dict[Path, list[Tool]] = {}
         self.problems: list[str] = []
+        self.complete = False
 
     def read(self) -> list[Tool]:
         """Read everything anew; `problems` says what could not be read."""
         self.problems = []
+        self.complete = True
         found: dict[Path, list[Tool]] = {}
-        for path in _files(self._paths):
+        for path in files_of(self._paths):
             try:
                 found[path] = read_tools(path)
             except CatalogueError as error:
                 self.problems.append(error.message)
                 _log.error("%s", error.message)
-                found[path] = self._known.get(path, [])
+                if path in self._known:
+                    found[path] = self._known[path]
+                else:
+                    self.complete = False
         for path in self._paths:
             if not path.exists():
                 self.problems.append(f"{path}: there is no such file")
@@ -77,7 +85,8 @@ class CatalogueFiles:
         return [tool for tools in found.values() for tool in tools]
 
 
-def _files(paths: Sequence[Path]) -> Iterable[Path]:
+def files_of(paths: Sequence[Path]) -> Iterable[Path]:
+    """The files that paths stand for, as they are now."""
     for path in paths:
         if path.is_dir():
             yield from sorted(path.rglob("*.json"))

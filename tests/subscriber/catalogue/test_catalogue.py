@@ -60,6 +60,29 @@ async def test_what_has_gone_is_evicted_in_its_own_partition_only(
     assert set(held(index, "legal")) == {tool.name for tool in TOOLS}
 
 
+async def test_one_holder_may_fill_several_adapters(
+    open_catalogue: Open, index: ServerHere, backend: EmbeddingServer
+):
+    """A subscriber that starts under a name that is used for another adapter leaves that alone."""
+    await open_catalogue().synchronise(TOOLS)
+    assert (await open_catalogue(adapter_id="legal").synchronise(TOOLS)).evicted == 0
+    assert (await open_catalogue().synchronise(TOOLS[1:])).evicted == 1
+    assert set(held(index)) == {"send_mail", "set_thermostat"}
+    assert set(held(index, "legal")) == {tool.name for tool in TOOLS}
+    assert backend.texts.total() == 6
+
+
+async def test_nothing_goes_while_something_listed_cannot_be_read(
+    open_catalogue: Open, index: ServerHere
+):
+    """A file that is half written at the start costs nothing; once it is whole, the rest goes."""
+    await open_catalogue().synchronise(TOOLS)
+    catalogue = open_catalogue()
+    assert (await catalogue.synchronise(TOOLS[:1], complete=False)).evicted == 0
+    assert (await catalogue.synchronise(TOOLS[:2])).evicted == 1
+    assert set(held(index)) == {"create_issue", "send_mail"}
+
+
 async def test_a_tool_goes_when_the_last_catalogue_has_dropped_it(
     open_catalogue: Open, index: ServerHere, backend: EmbeddingServer
 ):
@@ -163,7 +186,18 @@ def test_files_come_in_many_shapes(tmp_path: Path, content: object):
     assert (tool.name, tool.description) == ("a", "b")
 
 
-@pytest.mark.parametrize("content", ["", "{", "17", '{"tools": 3}', '[{"title": "x"}]', "[[1]]"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "17",
+        f'[{{"name": "x", "n": {"9" * 5000}}}]',
+        '{"tools": 3}',
+        '[{"title": "x"}]',
+        "[[1]]",
+    ],
+)
 def test_a_file_without_tools_is_an_error_that_names_it(tmp_path: Path, content: str):
     """Half-written, empty and other JSON is refused with the file's name."""
     path = tmp_path / "tools.json"
@@ -183,6 +217,16 @@ def test_a_file_that_cannot_be_read_keeps_what_it_had(tmp_path: Path):
     assert len(files.problems) == 1
     (tmp_path / "a.json").unlink()
     assert [tool.name for tool in files.read()] == ["b"]
+    assert files.complete
+    (tmp_path / "c.json").write_text("[{")
+    assert [tool.name for tool in files.read()] == ["b"]
+    assert not files.complete
+
+
+def test_a_byte_order_mark_is_read_over(tmp_path: Path):
+    """Some editors put one first."""
+    (tmp_path / "a.json").write_text('[{"name": "a"}]', encoding="utf-8-sig")
+    assert [tool.name for tool in read_tools(tmp_path / "a.json")] == ["a"]
 
 
 # ---- the command -----------------------------------------------------------------------
