@@ -80,6 +80,7 @@ class Deadlines(Generic[Item]):
                 self.put(item)
             else:
                 found.append(item)
+        self._sweep()
         return found
 
     def _sweep(self) -> None:
