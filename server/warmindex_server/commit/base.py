@@ -43,6 +43,9 @@ class Submission(NamedTuple):
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+            # Whoever waited may be gone: a stream ends with the first of its messages that
+            # fails. The journal's being away is told once, not once for each of the others.
+            self.future.exception()
 
     def answer(self, results: list[Applied]) -> None:
         if not self.future.done():
