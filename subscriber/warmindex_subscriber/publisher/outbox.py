@@ -13,8 +13,8 @@ encoded once however often it is sent.
 
 A replica that owes a report is silent until it has been given, and what is put meanwhile is
 dropped: the source's report comes later than it, and includes it. ALL_CLEARED pays the debt
-too. A report speaks of the highest number given: whatever of it is still on its way to the
-index is then at or below, and a duplicate.
+too, and takes the place of what waits before it. A report speaks of the highest number given:
+whatever of it is still on its way to the index is then at or below, and a duplicate.
 """
 
 from __future__ import annotations
@@ -102,8 +102,10 @@ class Outbox:
                 return False
             replica.owes_report = False
         if event.type is EventType.ALL_CLEARED:
-            # Whatever the index has wanted before, nothing is left to be reported.
+            # Whatever the index has wanted before, nothing is left to be reported; and what
+            # waits need not be told: the numbers that it leaves out are healed by the clear.
             replica.reported_at = self._messages_taken
+            self._drop_waiting(replica)
         replica.told = True
         replica.sequence += 1
         part = event_to_part(event, self.epoch, replica.sequence)
@@ -207,7 +209,9 @@ class Outbox:
         if outcome is Outcome.LIMITED:
             self._counters.limited += 1
             replica.limited.append(numbered)
+            replica.limited_number = replica.limited_number or numbered.sequence
             return
+        replica.limited_number = 0
         self.held.remove(numbered)
         if outcome is Outcome.FENCED:
             self._counters.fenced += 1
@@ -227,6 +231,7 @@ class Outbox:
         self._messages.clear()
         self.stale = False
         for replica in self._replicas.values():
+            replica.limited_number = 0
             if replica.limited or replica.under_way:
                 self._put_back(replica)
 
@@ -252,12 +257,17 @@ class Outbox:
         self._messages.append(Message(self._messages_taken, events))
 
     def _drop(self, replica: Replica) -> None:
-        self.stale = self.stale or bool(replica.limited)
+        self._drop_waiting(replica)
+        for numbered in (*replica.under_way, *replica.limited):
+            self.held.remove(numbered)
+            self._counters.superseded += 1
+        replica.under_way.clear()
+        replica.limited.clear()
+
+    def _drop_waiting(self, replica: Replica) -> None:
+        self.stale = self.stale or bool(replica.limited_number)
         for numbered in replica.waiting:
             self.waiting.remove(numbered)
-        for numbered in (*replica.waiting, *replica.under_way, *replica.limited):
             self.held.remove(numbered)
             self._counters.superseded += 1
         replica.waiting.clear()
-        replica.under_way.clear()
-        replica.limited.clear()

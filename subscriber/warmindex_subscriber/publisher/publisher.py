@@ -48,6 +48,7 @@ _log = logging.getLogger(__name__)
 # Some other producer on the stream's leases may owe a report for as long as it likes: what
 # asks our own again is a few bytes each, but not with every answer.
 PROBE_PAUSE_S: Final = 60.0
+COUNTERS_LOGGED_EVERY_S: Final = 60.0
 # A scheme that nobody has, and a key in it: an eviction that finds nothing.
 PROBE_SCHEME: Final = "warmindex-probe"
 PROBE_KEY: Final = b"\0"
@@ -87,6 +88,7 @@ class Publisher:
         self._history_id = ""
         # On which stream, and when.
         self._probed = (0, 0.0)
+        self._logged_s = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
 
@@ -108,12 +110,13 @@ class Publisher:
     async def publish(self, events: Sequence[CacheEvent]) -> None:
         """Accept events without numbers, in order; wait while there is no room for them.
 
-        Returns once they are accepted. Raises FencedError where a newer life of the replica
-        has published, and InvalidError for events of another model or tenant.
+        ALL_CLEARED never waits: it makes room. Returns once they are accepted. Raises
+        FencedError where a newer life of the replica has published, and InvalidError for
+        events of another model or tenant.
         """
         for event in events:
             self._check_names(event)
-            await self._room_for(self._outbox.replica(event.replica_id))
+            await self._room_for(event)
             self._outbox.put(event)
             self._line.wake()
 
@@ -189,6 +192,7 @@ class Publisher:
             await asyncio.wait((task,))
             self._task = None
             self._moved.set()
+            self._log_counters()
         owing = [each.replica_id for each in self._outbox.replicas if each.owes_report]
         if owing:
             _log.error("the index still wants a report of %s", ", ".join(map(repr, owing)))
@@ -203,9 +207,11 @@ class Publisher:
     def _full(self) -> bool:
         return self._outbox.held.bytes >= self._options.buffer_bytes_max
 
-    async def _room_for(self, replica: Replica) -> None:
+    async def _room_for(self, event: CacheEvent) -> None:
+        replica = self._outbox.replica(event.replica_id)
         if self._full or not self._running:
-            await self._until(lambda: not self._full or replica.silent)
+            clears = event.type is EventType.ALL_CLEARED
+            await self._until(lambda: clears or not self._full or replica.silent)
         _check_life(replica)
 
     def _check_names(self, event: CacheEvent) -> None:
@@ -254,6 +260,8 @@ class Publisher:
         if told.unexplained:
             self._probe()
         self._moved.set()
+        if time.monotonic() - self._logged_s >= COUNTERS_LOGGED_EVERY_S:
+            self._log_counters()
 
     def _ask_for_reports(self, replica_ids: Iterable[str]) -> None:
         for replica_id in replica_ids:
@@ -276,6 +284,11 @@ class Publisher:
             if replica.told:
                 self._outbox.put(self._event(EventType.EVICTED, replica.replica_id))
         self._line.wake()
+
+    def _log_counters(self) -> None:
+        self._logged_s = time.monotonic()
+        seen = " ".join(f"{name}={value}" for name, value in self.counters.seen().items())
+        _log.info("publisher: %s", seen or "nothing yet")
 
     def _event(self, kind: EventType, replica_id: str) -> CacheEvent:
         """A clear, or an eviction that finds nothing."""

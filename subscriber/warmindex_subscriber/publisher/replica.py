@@ -20,6 +20,7 @@ class Replica:
     __slots__ = (
         "fenced",
         "limited",
+        "limited_number",
         "owes_report",
         "queued",
         "replica_id",
@@ -36,6 +37,8 @@ class Replica:
         self.waiting: deque[Numbered] = deque()
         self.under_way: deque[Numbered] = deque()
         self.limited: list[Numbered] = []
+        # The number that the server waits for on this stream, because it was limited; or 0.
+        self.limited_number = 0
         self.owes_report = False
         self.fenced = False
         # Whether the index may know of it: something was put, or a report begun.

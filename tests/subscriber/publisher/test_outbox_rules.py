@@ -172,10 +172,24 @@ def test_all_cleared_pays_the_debt():
     assert outbox.answered([OWING]).owing == set()
 
 
+def test_all_cleared_takes_the_place_of_what_waits():
+    """Nobody needs to be told of holds that are gone; what is under way stays as it is."""
+    outbox = outbox_of(event(1), event(2), event(3, "r2"))
+    assert taken(outbox, 1) == ["r1.1"]
+    outbox.put(clear())
+    outbox.put(event(4))
+    outbox.disconnected()
+    assert taken(outbox) == ["r2.1", "r1.1", "r1.3", "r1.4"]
+
+
 def test_a_debt_that_is_paid_in_the_same_message_is_none():
     """A clear behind the event that was told of the debt heals it."""
-    outbox = outbox_of(event(1), clear(), event(1, "r2"))
+    outbox = outbox_of(event(1))
     taken(outbox)
+    outbox.put(clear())
+    outbox.put(event(1, "r2"))
+    outbox.disconnected()
+    assert taken(outbox) == ["r1.1", "r1.2", "r2.1"]
     assert outbox.answered([OWING, APPLIED, OWING]).owing == {"r2"}
 
 
@@ -217,6 +231,31 @@ def test_a_limited_event_that_is_dropped_ends_its_stream(answered_first: bool):
         assert not outbox.stale
         outbox.answered([LIMITED])
     assert outbox.stale
+
+
+def test_a_limited_event_that_waits_again_and_is_dropped_ends_its_stream_too():
+    """It was to come again on that stream, and a clear has taken its place."""
+    outbox = outbox_of(event(1))
+    taken(outbox)
+    outbox.answered([LIMITED])
+    outbox.resend_limited()
+    outbox.put(clear())
+    assert outbox.stale
+    outbox.disconnected()
+    assert taken(outbox) == ["r1.2"]
+
+
+def test_once_it_came_through_a_limit_is_forgotten():
+    """What is dropped later does not end the stream."""
+    outbox = outbox_of(event(1))
+    taken(outbox)
+    outbox.answered([LIMITED])
+    outbox.resend_limited()
+    taken(outbox)
+    outbox.answered([APPLIED])
+    outbox.put(event(2))
+    outbox.put(clear())
+    assert not outbox.stale
 
 
 def test_a_refused_event_is_done_with():
