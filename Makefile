@@ -77,6 +77,12 @@ imports: $(VENV)/.dev ## import-linter: which part may import which
 bench: $(VENV)/.dev ## run the benchmarks and write docs/benchmarks.md
 	@$(BIN)/python bench/run.py $(ARGS)
 
+.PHONY: bench-peers
+bench-peers: ## beside peers that have an environment of their own (.venv-peers)
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet -e . -r bench/peers.txt
+	@.venv-peers/bin/python bench/kv_index.py
+
 .PHONY: bench-search
 bench-search: $(VENV)/.dev ## how often search finds the right tool, into docs/search.md
 	@$(BIN)/python bench/search_quality.py --write
