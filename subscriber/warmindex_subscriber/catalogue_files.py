@@ -24,6 +24,10 @@ class CatalogueError(WarmindexError):
     """A catalogue file cannot be read; the message names it and says why."""
 
 
+class NoToolsError(CatalogueError):
+    """A file is whole, and lists no tools."""
+
+
 def read_tools(path: Path) -> list[Tool]:
     """The tools of one file, in its order. Raises CatalogueError."""
     try:
@@ -36,7 +40,7 @@ def read_tools(path: Path) -> list[Tool]:
         raise CatalogueError(f"{path}: is not JSON: {error}") from error
     listed = _listed(content)
     if listed is None:
-        raise CatalogueError(
+        raise NoToolsError(
             f"{path}: has no list of tools: give the result of tools/list, "
             '{"tools": […]}, or a plain list'
         )
@@ -73,11 +77,13 @@ class CatalogueFiles:
                 found[path] = read_tools(path)
             except CatalogueError as error:
                 self.problems.append(error.message)
-                _log.error("%s", error.message)
+                known = path in self._known or isinstance(error, NoToolsError)
+                self.complete = self.complete and known
+                _log.error(
+                    "%s%s", error.message, "" if known else "; until it is read nothing is evicted"
+                )
                 if path in self._known:
                     found[path] = self._known[path]
-                else:
-                    self.complete = False
         for path in self._paths:
             if not path.exists():
                 self.problems.append(f"{path}: there is no such file")
@@ -89,7 +95,7 @@ def files_of(paths: Sequence[Path]) -> Iterable[Path]:
     """The files that paths stand for, as they are now."""
     for path in paths:
         if path.is_dir():
-            yield from sorted(path.rglob("*.json"))
+            yield from sorted(each for each in path.rglob("*.json") if not each.is_dir())
         elif path.exists():
             yield path
 

@@ -217,6 +217,9 @@ def test_a_file_that_cannot_be_read_keeps_what_it_had(tmp_path: Path):
     assert len(files.problems) == 1
     (tmp_path / "a.json").unlink()
     assert [tool.name for tool in files.read()] == ["b"]
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "settings.json").write_text("{}")
+    assert [tool.name for tool in files.read()] == ["b"]
     assert files.complete
     (tmp_path / "c.json").write_text("[{")
     assert [tool.name for tool in files.read()] == ["b"]
