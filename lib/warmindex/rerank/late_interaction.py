@@ -69,9 +69,13 @@ class LateInteraction:
                 lambda model, batch=batch: model.token_vectors(batch),  # type: ignore[misc]
                 deadline,
             )
-            found.update(zip((missing[place] for place in batch.places), rows, strict=True))
+            for place, vectors in zip(batch.places, rows, strict=True):
+                found[missing[place]] = vectors
+                # At once: where a deadline ends this call, the next one goes on from here.
+                self._keep(missing[place], vectors)
         for text in wanted:
-            self._keep(text, found[text])
+            if text in self._kept:
+                self._kept.move_to_end(text)
         return await self._worker.run(
             lambda _: max_similarities(found[query], [found[text] for text in texts]), deadline
         )
@@ -86,7 +90,6 @@ class LateInteraction:
         if text not in self._kept:
             self._kept_tokens += len(vectors)
         self._kept[text] = vectors
-        self._kept.move_to_end(text)
         while self._kept_tokens > self._kept_tokens_max:
             _, dropped = self._kept.popitem(last=False)
             self._kept_tokens -= len(dropped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,25 @@ async def test_late_interaction_forgets_no_score_with_its_vectors():
     np.testing.assert_allclose(first, without, atol=2e-3)
     for scorer in (keeping, dropping):
         await scorer.close()
+
+
+@needs_model
+async def test_late_interaction_goes_on_where_a_deadline_ended_it():
+    """What was computed before a deadline is kept: a large set comes to its end call by call."""
+    scorer = LateInteraction()
+    texts = [f"Gate {number} of the harbour: {'open it slowly ' * 9}" for number in range(60)]
+    await scorer.scores("gate", texts[:1])
+    # Far more calls than batches; without what was kept, no number of them would do.
+    for _ in range(200):
+        # Long enough to begin a batch or two, and too short for all of them.
+        deadline = asyncio.get_running_loop().time() + 0.05
+        with suppress(DeadlinePassedError):
+            scores = await scorer.scores("gate", texts, deadline=deadline)
+            break
+    else:
+        pytest.fail("nothing was kept")
+    assert scores.shape == (60,)
+    await scorer.close()
 
 
 async def test_late_interaction_needs_an_encoder_of_tokens():
