@@ -13,19 +13,23 @@ SPARE_BYTES = 8 * 1024
 BLOCK = bytes(2**20)
 
 
+def mounted(folder: Path) -> bool:
+    """Mount a small file system there; False where that is not allowed."""
+    options = ["-t", "tmpfs", "-o", f"size={DISK_BYTES}", "warmindex-soak"]
+    try:
+        done = subprocess.run(["mount", *options, folder], capture_output=True, check=False)
+    except FileNotFoundError:
+        return False
+    return done.returncode == 0
+
+
 class Disk:
     """A folder for a journal."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
-        size = f"size={DISK_BYTES}"
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", size, "warmindex-soak", folder],
-            capture_output=True,
-            check=False,
-        )
-        self.own = mounted.returncode == 0
+        self.own = mounted(folder)
         self.full = False
 
     def fill(self, pid: int, log: Path) -> None:

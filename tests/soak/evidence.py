@@ -3,6 +3,7 @@
 A line that a kill -9 has cut short is the last one of its life and is left out.
 
     ack     an event's answer: its producer and number, the revision, what became of it
+    failed  a call that was not answered, and why
     seen    what a watcher was told of one revision
     copy    what a copy had, or a server, at one revision
     truth   what a producer holds in the end

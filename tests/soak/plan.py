@@ -54,7 +54,7 @@ def plan_of(seed: int, journal: str = "", seconds: float = SECONDS_DEFAULT) -> P
         servers=servers if journal == "redis" else 1,
         snapshot_records=chance.choice((60, 200, 800)),
         keep_records=chance.choice((0, 20, 200)) if cut else KEEP_ALL,
-        keep_bytes=chance.choice((10_000, 50_000, 64 * 2**20)),
+        keep_bytes=chance.choice((30_000, 200_000, 64 * 2**20)),
         loses_data=chance.random() < 0.35,
         lease_s=chance.choice((0.0, 0.0, 1.0)),
         speakers=tuple(chance.sample((("s1", ""), ("s2", ""), ("s1", "blue")), k=2)),

@@ -130,7 +130,10 @@ class Speaker:
                         return False
                     for event, result in zip(group, answer.results, strict=True):
                         self.answered(event, wire.result_from_wire(result, answer.history_id))
-        except (grpc.aio.AioRpcError, TimeoutError):
+        except grpc.aio.AioRpcError as error:
+            self.evidence.note("failed", code=error.code().name, what=error.details())
+            return False
+        except TimeoutError:
             return False
         finally:
             call.cancel()
