@@ -24,8 +24,10 @@ class Builder:
     """Builds for one holder in one tenant and adapter.
 
     `client` None works without an index. `hold_found`: publish this holder's hold on what
-    the index has already, which a catalogue needs and a gateway does not. `mirror`, where it
-    is usable, is asked before any server.
+    the index has already, which a catalogue needs and a gateway does not. Such a builder has
+    no use for a vector that cannot be published, and computes none while the index is away or
+    the model's identity cannot be read. `mirror`, where it is usable, is asked before any
+    server.
     """
 
     def __init__(

@@ -202,7 +202,18 @@ class Run:
 
     # ---- embedding ---------------------------------------------------------------------
 
+    def _useless(self) -> str:
+        """Why a vector computed now would serve nobody; "" where it would serve somebody."""
+        if not self._builder.hold_found:
+            return ""
+        if not self._publish:
+            return "nothing is published while the model's identity cannot be read"
+        return "" if self._client is not None else "nothing is published while the index is away"
+
     async def _embed(self, claimant_id: str, share: Sequence[bytes]) -> None:
+        if useless := self._useless():
+            await self._fail_all(claimant_id, share, useless)
+            return
         try:
             embedded = await self._builder.embedder.embed_documents(
                 [self._items[each].text for each in share],
@@ -211,12 +222,13 @@ class Run:
             )
         except EmbedderError as error:
             self._built.problems.append(f"could not embed: {error.message}")
-            for content_hash in share:
-                self._fail(content_hash, TextFailure(FailureKind.UNAVAILABLE, error.message))
-            await self._release(claimant_id, share)
+            await self._fail_all(claimant_id, share, error.message)
             return
         if not await self._same_identity():
             await self._release(claimant_id, share)
+            return
+        if useless := self._useless():
+            await self._fail_all(claimant_id, share, useless)
             return
         good: list[bytes] = []
         for position, content_hash in enumerate(share):
@@ -255,6 +267,11 @@ class Run:
 
     def _tell(self) -> None:
         self._progress(len(self._items) - len(self._todo))
+
+    async def _fail_all(self, claimant_id: str, share: Sequence[bytes], why: str) -> None:
+        for content_hash in share:
+            self._fail(content_hash, TextFailure(FailureKind.UNAVAILABLE, why))
+        await self._release(claimant_id, share)
 
     def _fail(self, content_hash: bytes, failure: TextFailure) -> None:
         self._built.failures[content_hash] = failure
@@ -300,7 +317,7 @@ class Run:
 
     async def _release(self, claimant_id: str, hashes: Sequence[bytes]) -> None:
         """Let others have what will not be published from here."""
-        if self._client is None or not self._publish or not hashes:
+        if self._client is None or not self._identified or not hashes:
             return
         with suppress(WarmindexError):
             await self._client.release_claims(self._partition, claimant_id, hashes)

@@ -267,3 +267,19 @@ async def test_what_was_found_is_held_where_that_is_asked_for(
     (entry,) = listing.entries(index.store.index, "", next(iter(items)), None, 9)
     assert [name for name, _ in entry.holds] == ["two"]
     assert entry.dimensions == 64
+
+
+async def test_a_holder_computes_nothing_that_it_cannot_publish(
+    open_builder: Open, index: ServerHere, backend: EmbeddingServer
+):
+    """With the identity unreadable, or the index away, its texts fail for now and are not sent."""
+    holder = open_builder(hold_found=True)
+    backend.settings.fault_replies = [{"path": "/info", "status": 500, "times": 2}]
+    built = await holder.build(numbered(3))
+    assert {failure.retryable for failure in built.failures.values()} == {True}
+    assert (len(built.failures), backend.embed_count) == (3, 0)
+    backend.settings.fault_replies = []
+    assert (await holder.build(numbered(3))).counts.embedded == 3
+    await index.server.stop()
+    built = await holder.build(numbered(5))
+    assert (len(built.failures), backend.texts.total()) == (5, 3)
