@@ -293,7 +293,7 @@ async def test_while_redis_is_away_reads_go_on_and_callers_compute(own_redis):
 @pytest.mark.slow
 async def test_a_redis_that_hangs_delays_nobody_for_long(own_redis, monkeypatch):
     """A call for claims gives up in time; once the server knows, it does not even ask."""
-    monkeypatch.setattr(claims, "CALL_S_MAX", 0.3)
+    monkeypatch.setattr(claims, "TAKE_S_MAX", 0.3)
     async with servers_on(own_redis.url, count=1) as (one,):
         await publish(one.stub, embedded([1]))
         own_redis.pause()

@@ -23,6 +23,7 @@ from itertools import islice
 from math import ceil
 from typing import Final
 
+from redis.exceptions import ConnectionError as RedisConnectionError
 from warmindex import limits
 from warmindex.errors import JournalUnavailableError
 from warmindex.event import PartitionKey
@@ -37,10 +38,10 @@ from warmindex_server.journal.redis.link import FAILURES, Link, reason
 
 _log = logging.getLogger(__name__)
 
-# A claim saves work; past this time it is better to do the work than to ask for it.
-CALL_S_MAX: Final = 1.0
-# The client has a hundred connections and opens one per call: the journal needs some too.
-CALLS_MAX: Final = 16
+# A claim saves seconds of work, so it is worth a short wait; past that the work is done without.
+TAKE_S_MAX: Final = 3.0
+# Who claims nothing is only told whether somebody else computes: that is worth less.
+LOOK_S_MAX: Final = 1.0
 # Vectors that came are told together with those that come within this time.
 TELL_S: Final = 0.05
 # While Redis does not answer.
@@ -72,8 +73,9 @@ class RedisClaims(ClaimsHere):
         self._release_keys = [claims, due, freed]
         self._end_keys = [claims, due]
         self._freed = Freed(link, freed, self._waiters, problem)
-        self._calls = asyncio.Semaphore(CALLS_MAX)
-        self._failing = False
+        # One call at a time, in the order in which they come: who is first in line gets first.
+        self._turn = asyncio.Lock()
+        self._hung_s = float("-inf")
         # What Redis is to be told: a field, and the revision that brought its vector.
         self._untold: deque[tuple[bytes, int]] = deque(maxlen=UNTOLD_MAX)
         self._telling = asyncio.Lock()
@@ -85,19 +87,35 @@ class RedisClaims(ClaimsHere):
         self, key: PartitionKey, hashes: Sequence[bytes], claimant: Claimant | None
     ) -> Taken:
         """NOBODY has any of them, and none is given, where Redis does not answer in time."""
-        if not self._problem():
-            try:
-                async with asyncio.timeout(CALL_S_MAX), self._calls:
+        nobody = Taken([Standing.NOBODY] * len(hashes))
+        try:
+            async with asyncio.timeout(LOOK_S_MAX if claimant is None else None), self._turn:
+                if self._problem() or self._clock() < self._hung_s + RETRY_S:
+                    return nobody
+                return await self._take_soon(key, hashes, claimant)
+        except TimeoutError:
+            return nobody
+        except FAILURES as error:
+            _log.warning("no claims just now, Redis does not answer: %s", reason(error))
+            return nobody
+
+    async def _take_soon(
+        self, key: PartitionKey, hashes: Sequence[bytes], claimant: Claimant | None
+    ) -> Taken:
+        """One attempt, or two: a connection that was cut while it was idle is no outage."""
+        try:
+            async with asyncio.timeout(TAKE_S_MAX):
+                try:
                     await self._tell()
-                    taken = await self._take(key, hashes, claimant)
-            except FAILURES as error:
-                if not self._failing:
-                    _log.warning("no claims just now, Redis does not answer: %s", reason(error))
-                self._failing = True
-            else:
-                self._failing = False
-                return taken
-        return Taken([Standing.NOBODY] * len(hashes))
+                    return await self._take(key, hashes, claimant)
+                except RedisConnectionError:
+                    await self._tell()
+                    return await self._take(key, hashes, claimant)
+        except TimeoutError:
+            _log.warning("no claims just now: Redis has not answered for %.0f s", TAKE_S_MAX)
+            # Those behind in the line need not find out one after the other.
+            self._hung_s = self._clock()
+            raise
 
     async def _take(
         self, key: PartitionKey, hashes: Sequence[bytes], claimant: Claimant | None
@@ -126,7 +144,7 @@ class RedisClaims(ClaimsHere):
         if problem := self._problem():
             raise JournalUnavailableError(f"claims cannot be given up, Redis is away: {problem}")
         try:
-            async with asyncio.timeout(CALL_S_MAX), self._calls:
+            async with self._turn, asyncio.timeout(TAKE_S_MAX):
                 released = await self._link.run(
                     RELEASE, self._release_keys, claimant_id, digest_of(key), *hashes
                 )
