@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 from warmindex.client import IndexClient
 from warmindex.embedders import Embedded, LocalEmbedder
 from warmindex_subscriber.mcp.config import ServerConfig
@@ -174,7 +174,7 @@ async def through_stdio(config: Path, *flags: str) -> None:
     """The command as a process, asked by the SDK's client."""
     arguments = ["-m", "warmindex_subscriber.mcp_server", str(config), "--log-level", "error"]
     parameters = StdioServerParameters(command=sys.executable, args=[*arguments, *flags])
-    async with Client(parameters) as client:
+    async with Client(stdio_client(parameters)) as client:
         started = time.perf_counter()
 
         async def find(text: str) -> Any:
@@ -219,7 +219,7 @@ async def main() -> None:
         await find_all("by words alone", configs, None, None)
         config = write_config(folder / "config.json", {each.name: each for each in configs})
         await through_stdio(config, "--server", index.address)
-        await through_stdio(config, "--words-only", "--no-index")
+        await through_stdio(config, "--words-only", "--without-index")
 
 
 if __name__ == "__main__":

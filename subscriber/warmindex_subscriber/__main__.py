@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
 from warmindex import __version__, logs
 from warmindex.errors import WarmindexError
 from warmindex.options import Options
 
 from warmindex_subscriber import catalogue_command, mcp_command
+from warmindex_subscriber.fake_engine import command as fake_engine_command
+from warmindex_subscriber.kv import command as kv_command
 from warmindex_subscriber.mcp.options import split_command
+from warmindex_subscriber.stopping import until_stopped
 
 Command = Callable[[argparse.Namespace], Awaitable[None]]
 
@@ -30,6 +31,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     catalogue_command.add_to(commands)
     mcp_command.add_to(commands)
+    kv_command.add_to(commands)
+    fake_engine_command.add_to(commands)
     for command in commands.choices.values():
         logs.add_options(Options(command))
     return top
@@ -42,16 +45,6 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
     if server_command:
         arguments.server_command = server_command
     return arguments
-
-
-async def until_stopped(run: Awaitable[None]) -> None:
-    """Run until it ends, or until SIGTERM or SIGINT cancels it."""
-    task = asyncio.ensure_future(run)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 def main() -> None:

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from warmindex import __version__, logs
-from warmindex.errors import InvalidError, WarmindexError
-from warmindex.limits import SEARCH_LIMIT_DEFAULT
+from warmindex.errors import InvalidError, WarmindexError, out_of_range
+from warmindex.limits import SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX
 from warmindex.options import Options, address
 from warmindex.session import REPLICA_DEFAULT
 
-from warmindex_subscriber.__main__ import until_stopped
 from warmindex_subscriber.common import (
     add_embedder_options,
     add_server_options,
@@ -29,6 +28,7 @@ from warmindex_subscriber.mcp.options import (
     servers_of,
     split_command,
 )
+from warmindex_subscriber.stopping import until_stopped
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -38,20 +38,24 @@ def parser() -> argparse.ArgumentParser:
     command = argparse.ArgumentParser(
         prog="warmindex-mcp",
         description="An MCP server that offers find_tool and call_tool over the tools of other MCP "
-        "servers. Speaks over stdin and stdout, unless --listen is given.",
+        "servers. Speaks over stdin and stdout, unless --mcp-listen is given.",
     )
     command.add_argument("--version", action="version", version=f"warmindex {__version__}")
     options = Options(command)
     add_server_list(command, options)
     options.add(
-        "--listen", default="", metavar="HOST:PORT", help="speak streamable HTTP here, under /mcp"
+        "--mcp-listen",
+        default="",
+        type=lambda text: address(text) if text else "",
+        metavar="HOST:PORT",
+        help="speak streamable HTTP here, under /mcp",
     )
-    options.switch("--insecure", help="let --listen be beyond loopback, for anybody")
+    options.switch("--mcp-insecure", help="let --mcp-listen be beyond loopback, for anybody")
     options.add(
         "--limit", default=SEARCH_LIMIT_DEFAULT, type=int, metavar="N", help="tools in an answer"
     )
     options.switch("--words-only", help="find by words alone: no embedder")
-    options.switch("--no-index", help="do without the index")
+    options.switch("--without-index", help="ask no index, and publish to none")
     add_server_options(options, f'"{REPLICA_DEFAULT}"')
     add_embedder_options(options)
     logs.add_options(options)
@@ -63,14 +67,15 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
     own, server_command = split_command(given)
     arguments = parser().parse_args(own)
     arguments.server_command = server_command
-    if arguments.listen:
-        arguments.listen = address(arguments.listen)
-        if arguments.listen.rpartition(":")[0] not in LOOPBACK and not arguments.insecure:
-            raise InvalidError(
-                f"--listen {arguments.listen} is open to others, who could call every tool; "
-                "listen on 127.0.0.1 behind something that asks for credentials, or say --insecure",
-                field="listen",
-            )
+    listen = arguments.mcp_listen
+    if listen and listen.rpartition(":")[0] not in LOOPBACK and not arguments.mcp_insecure:
+        raise InvalidError(
+            f"--mcp-listen {listen} is open to others, who could call every tool; listen on "
+            "127.0.0.1 behind something that asks for credentials, or say --mcp-insecure",
+            field="mcp_listen",
+        )
+    if not 1 <= arguments.limit <= SEARCH_LIMIT_MAX:
+        raise out_of_range("--limit", arguments.limit, f"1..{SEARCH_LIMIT_MAX}")
     return arguments
 
 
@@ -79,7 +84,7 @@ async def run(arguments: argparse.Namespace) -> None:
     try:
         await _serve(arguments)
     except asyncio.CancelledError:
-        if not arguments.listen:
+        if not arguments.mcp_listen:
             # Everything is closed but the thread that reads stdin, and it would hold the end.
             os._exit(0)
         raise
@@ -94,7 +99,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
     configured = servers_of(arguments)
     async with AsyncExitStack() as stack:
         client = embedder = None
-        if not arguments.no_index:
+        if not arguments.without_index:
             client = await stack.enter_async_context(client_of(arguments))
         if not arguments.words_only:
             embedder = embedder_of(arguments)
@@ -109,8 +114,8 @@ async def _serve(arguments: argparse.Namespace) -> None:
             adapter_id=arguments.adapter,
         )
         await stack.enter_async_context(finder)
-        if arguments.listen:
-            await serving.serve_http(finder, arguments.listen)
+        if arguments.mcp_listen:
+            await serving.serve_http(finder, arguments.mcp_listen)
         else:
             await serving.serve_stdio(finder)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 from support.embedding_server import EmbeddingServer, serving
 from support.mcp_world import environment, http_server, stdio_config, write_config, write_tools
 from support.server import ServerHere, running
@@ -46,10 +46,10 @@ def config(tmp_path: Path) -> Iterator[Path]:
         yield write_config(tmp_path / "desktop.json", servers)
 
 
-def parameters(*arguments: str) -> StdioServerParameters:
-    return StdioServerParameters(
-        command=sys.executable, args=["-m", "warmindex_subscriber.mcp_server", *arguments]
-    )
+def command(*arguments: str) -> Client:
+    """A client that starts the command."""
+    args = ["-m", "warmindex_subscriber.mcp_server", *arguments]
+    return Client(stdio_client(StdioServerParameters(command=sys.executable, args=args)))
 
 
 async def find(client: Client, description: str, *keywords: str) -> Any:
@@ -88,7 +88,7 @@ async def test_a_model_finds_and_calls_the_tools_of_its_servers_and_no_others(
         assert await others.ready()
     await embedder.close()
     flags = ("--server", index.address, "--embedder", "tei", "--embedder-url", backend.url)
-    async with Client(parameters(str(config), *flags)) as client:
+    async with command(str(config), *flags) as client:
         answer = await found_by_meaning(client, "write a letter and burn it")
         names = [each["name"] for each in answer["tools"]]
         assert names[0] == "send_mail"
@@ -143,7 +143,7 @@ async def test_a_change_behind_it_is_found(
     computed again.
     """
     flags = ("--server", index.address, "--embedder", "tei", "--embedder-url", backend.url)
-    async with Client(parameters(str(config), *flags)) as client:
+    async with command(str(config), *flags) as client:
         await found_by_meaning(client, "anything")
         write_tools(tmp_path / "mail.json", *MAIL[1:], ("paint", "Paint a picture of a letter"))
         await found(client, "paint a picture", lambda got: got["tools"][0]["name"] == "paint")
@@ -158,7 +158,7 @@ async def test_a_change_behind_it_is_found(
 async def test_words_find_where_index_and_embedder_are_away(config: Path):
     """Nothing but the servers is needed, and the answer says what is missing."""
     away = ("--server", "127.0.0.1:9", "--embedder", "tei", "--embedder-url", "http://127.0.0.1:9")
-    async with Client(parameters(str(config), *away)) as client:
+    async with command(str(config), *away) as client:
         answer = await find(client, "search pages of the wiki")
         assert answer["tools"][0]["name"] == "wiki__search"
         assert answer["notes"]
@@ -168,8 +168,8 @@ async def test_words_find_where_index_and_embedder_are_away(config: Path):
 @pytest.mark.slow
 async def test_the_embedder_alone_is_enough(config: Path, backend: EmbeddingServer):
     """Without an index tools are found by meaning too."""
-    flags = ("--no-index", "--embedder", "tei", "--embedder-url", backend.url)
-    async with Client(parameters(str(config), *flags)) as client:
+    flags = ("--without-index", "--embedder", "tei", "--embedder-url", backend.url)
+    async with command(str(config), *flags) as client:
         answer = await found_by_meaning(client, "write a letter and send it")
         assert answer["tools"][0]["name"] == "send_mail"
 
@@ -182,7 +182,7 @@ async def listening(*arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.P
         "-m",
         "warmindex_subscriber.mcp_server",
         *arguments,
-        "--listen",
+        "--mcp-listen",
         "127.0.0.1:0",
         stdout=asyncio.subprocess.PIPE,
         env=environment(),
@@ -202,7 +202,7 @@ async def test_over_http_clients_of_both_ages_are_served(
     config: Path,
 ):
     """Two clients at once; a server that fell over is told of; SIGTERM ends it all."""
-    flags = (str(config), "--words-only", "--no-index")
+    flags = (str(config), "--words-only", "--without-index")
     async with (
         listening(*flags) as (process, url),
         Client(url) as new,
@@ -229,7 +229,7 @@ async def test_sigterm_ends_it_although_stdin_is_open(config: Path):
         "warmindex_subscriber.mcp_server",
         str(config),
         "--words-only",
-        "--no-index",
+        "--without-index",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -251,11 +251,11 @@ async def test_it_is_not_open_to_others_by_mistake(config: Path):
         "-m",
         "warmindex_subscriber.mcp_server",
         str(config),
-        "--listen",
+        "--mcp-listen",
         "0.0.0.0:0",
         stderr=asyncio.subprocess.PIPE,
         env=environment(),
     )
     _, error = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
-    assert b"--insecure" in error
+    assert b"--mcp-insecure" in error
