@@ -43,6 +43,9 @@ SWAPS_MAX: Final = 2
 QUERY_S_MAX: Final = 2.0
 # Of that, what reading the model's identity beside it may take.
 QUERY_IDENTITY_S_MAX: Final = 1.0
+# Words are indexed at the first question: a few tools at a time, at about 0.2 ms each, so that
+# whatever else the caller serves has its turn in between.
+ABSORB_TOOLS: Final = 40
 # How old the identity that a query is embedded under may be.
 IDENTITY_S_MAX: Final = 30.0
 
@@ -266,8 +269,11 @@ class Session:
         """
         description = _valid(description)[: limits.QUERY_TEXT_BYTES_MAX // 4]
         words = [_valid(word) for word in keywords][: limits.KEYWORDS_MAX]
+        # First, so that nothing comes between a query's vector and those that it is held against.
+        while self._tools.absorb(ABSORB_TOOLS):  # noqa: ASYNC110 - it works, it does not wait
+            await asyncio.sleep(0)
         query = None
-        text = description or " ".join(words)
+        text = description if description.strip() else " ".join(words)
         if text.strip():
             query = await self._embed_query(text)
         found_max = limit if self._reranker is None else max(limit, self._reranker.hits)
@@ -295,6 +301,7 @@ class Session:
         if self._embedder is None or not self._tools.has_vectors:
             return None
         deadline = asyncio.get_running_loop().time() + QUERY_S_MAX
+        model_id = self._model_id
         try:
             if not await self._same_model():
                 return None
@@ -305,7 +312,8 @@ class Session:
             self._query_problem = f"searching by words alone: {error.message}"
             return None
         self._query_problem = ""
-        return vector
+        # A build may have found another model meanwhile.
+        return vector if self._model_id == model_id else None
 
     async def _same_model(self) -> bool:
         """Whether the backend still is the model that the vectors are of; read now and then."""

@@ -80,6 +80,13 @@ class SessionTools:
                 self._words.put(content_hash, document)
         return self._words
 
+    def absorb(self, documents_max: int) -> bool:
+        """Index the words of some tools that are new; whether any are left.
+
+        A search does the rest by itself.
+        """
+        return self._word_index().absorb(documents_max)
+
     def search(
         self,
         query: FloatMatrix | None,

@@ -14,6 +14,7 @@ pictographs, + and #, so a query has no syntax. How a document is scored: tally.
 from __future__ import annotations
 
 import sqlite3
+from itertools import islice
 from sys import getsizeof, intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -114,7 +115,7 @@ class WordIndex:
         """
         if self._engine is None:
             self._engine = self._make_engine()
-        some = list(self._waiting)[:documents_max]
+        some = list(islice(self._waiting, documents_max))
         with self._engine:
             self._engine.execute("begin")
             for key in some:

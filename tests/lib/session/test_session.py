@@ -224,6 +224,42 @@ async def test_a_silent_identity_does_not_hold_a_query(
     assert (await session.find("warmer room"))[0].distance is not None
 
 
+async def test_a_swap_while_a_query_is_embedded_leaves_words(
+    open_session: Open, backend: EmbeddingServer
+):
+    """A query's vector of one model is not held against vectors of another one."""
+    session = open_session(TOOLS)
+    assert await session.ready()
+    backend.settings.batch_sleep_ms = 700
+    asking = asyncio.create_task(session.find("warmer room"))
+    while not backend.in_flight:  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0.01)
+    backend.settings.batch_sleep_ms = 0
+    backend.settings.model_id = "acme/other"
+    session.update([*TOOLS, ("open_valve", "Let water in")])
+    assert await session.ready()
+    hits = await asking
+    assert hits[0].tool.name == "set_thermostat"
+    assert {hit.distance for hit in hits} == {None}
+
+
+async def test_the_first_question_about_many_tools_leaves_others_their_turn(open_session: Open):
+    """Words are indexed in steps: another task runs between them."""
+    session = open_session([(f"tool_{i}", f"Does thing {i}") for i in range(400)], embedder=None)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(other())
+    assert (await session.find("thing 7"))[0].tool.name == "tool_7"
+    running.cancel()
+    assert turns > 5
+
+
 # ---- what is away ----------------------------------------------------------------------
 
 
