@@ -112,14 +112,14 @@ class Block:
         if not self.live:
             result.fill(NO_ROW)
             return
-        for start in range(0, self.used, rows_max):
-            some = slice(start, min(start + rows_max, self.used))
-            np.dot(self.rows[some], query, out=result[some])
-        if not self._extreme:
-            result *= self._inverse[: self.used]
-            return
+        # Rows of extreme length overflow, and so may what is left in a place that is free.
         with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, self.used, rows_max):
+                some = slice(start, min(start + rows_max, self.used))
+                np.dot(self.rows[some], query, out=result[some])
             result *= self._inverse[: self.used]
+        if not self._extreme:
+            return
         places = np.fromiter(self._extreme, np.intp, len(self._extreme))
         result[places] = cosines(self.rows[places], query)
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from warmindex.index.blocks import NO_ROW, rows_in_block
+from warmindex.index.search import search
 from warmindex.index.vectors import VectorStore
 
 Row = NDArray[np.float32]
@@ -170,6 +171,20 @@ def test_extreme_rows_have_their_true_cosine(scale: float) -> None:
     np.testing.assert_allclose(every, expected, atol=1e-5)
     np.testing.assert_allclose(one, expected[3:4], atol=1e-5)
     np.testing.assert_allclose(exact, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("dimensions", [1, 4, 16, 384])
+def test_rows_that_overflow_warn_nobody(dimensions: int) -> None:
+    """Neither a row of extreme length nor what one has left behind makes numpy complain."""
+    store = VectorStore(dimensions)
+    huge = np.full((2, dimensions), 3e38, np.float32)
+    query = np.full(dimensions, dimensions**-0.5, np.float32)
+    store.put(keys(2), huge)
+    hits = search(store, None, query=query, limit=8)
+    assert [round(1 - hit.distance, 3) for hit in hits if hit.distance is not None] == [1, 1]
+    store.discard([key(0)])
+    store.put([key(1)], huge[:1] / np.float32(3e38))
+    assert len(search(store, None, query=query, limit=8)) == 1
 
 
 @pytest.mark.parametrize("scale", [3e38, 1e-45])
