@@ -16,8 +16,8 @@ from typing import Final
 from warmindex.errors import ShuttingDownError
 
 # A handler is begun for whatever has arrived, one after the other. Where none is begun for
-# this long, nothing is waiting.
-QUIET_S: Final = 0.02
+# this long, nothing is waiting, also on a machine that is busy with other things.
+QUIET_S: Final = 0.1
 # Callers that never look at health, and never stop, are answered for this long.
 ANSWERED_S_MAX: Final = 1.0
 
