@@ -23,7 +23,7 @@ from warmindex_subscriber.mcp.tools import tool_of
 from warmindex_subscriber.mcp_server.names import Named, ToolNames
 from warmindex_subscriber.mcp_server.tokens import Savings, tokens_of
 
-# Whoever asks right after the start waits so long for servers that are still coming up.
+# Whoever asks right after the start waits for servers that are coming up, until so long after it.
 FIRST_LIST_S_MAX: Final = 10.0
 # Servers that come up together are taken together.
 GATHER_S: Final = 0.2
@@ -62,8 +62,10 @@ class Finder:
         self._names: ToolNames[ListedTool] = ToolNames(())
         self._baseline_tokens = 0
         self._renewing: asyncio.TimerHandle | None = None
+        self._started_s = 0.0
 
     async def __aenter__(self) -> Self:
+        self._started_s = asyncio.get_running_loop().time()
         await self.servers.__aenter__()
         return self
 
@@ -106,7 +108,8 @@ class Finder:
         )
 
     async def _be_current(self) -> None:
-        await self.servers.settled(FIRST_LIST_S_MAX)
+        so_long_s = asyncio.get_running_loop().time() - self._started_s
+        await self.servers.settled(max(0.0, FIRST_LIST_S_MAX - so_long_s))
         if self._renewing is not None:
             self._renew()
 

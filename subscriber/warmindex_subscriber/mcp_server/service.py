@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp import MCPError
-from mcp.client import InputRequiredRoundsExceededError
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.types import (
@@ -27,6 +26,8 @@ from warmindex_subscriber.mcp_server.tokens import compact
 
 FIND: Final = "find_tool"
 CALL: Final = "call_tool"
+# An error that quotes a whole answer helps no model.
+ERROR_MAX: Final = 2000
 PROTOCOL_META: Final = "io.modelcontextprotocol/"
 
 INSTRUCTIONS: Final = (
@@ -156,11 +157,13 @@ async def _call(finder: Finder, given: Mapping[str, Any], ctx: Context) -> CallT
     parameters = _object(given.get("parameters"))
     try:
         result = await finder.call(name, parameters, ctx.session.report_progress)
+    except WarmindexError:
+        raise
     except MCPError as error:
         return _failed(f"{name}: {error.message}")
-    except (RuntimeError, InputRequiredRoundsExceededError) as error:
-        # The SDK's word for an answer that is not what the tool's own schema says.
-        return _failed(f"{name}: {error}")
+    except (RuntimeError, ValueError) as error:
+        # What the SDK makes of an answer that is not what the protocol, or the tool, says.
+        return _failed(f"{name}: {error}"[:ERROR_MAX])
     # What the protocol itself put there speaks of another connection.
     meta = {k: v for k, v in (result.meta or {}).items() if not k.startswith(PROTOCOL_META)}
     return result.model_copy(update={"meta": meta or None})
