@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Sequence
@@ -18,8 +19,12 @@ STOP_S_MAX: Final = 5.0
 @asynccontextmanager
 async def running(module: str, arguments: Sequence[str]) -> AsyncIterator[Process]:
     """A process of `python -m module`, ended by its process id when the block is left."""
+    # What the user has set for their own servers is not for these.
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("WARMINDEX_")
+    }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, *arguments, stdout=PIPE, stderr=DEVNULL
+        sys.executable, "-m", module, *arguments, env=environment, stdout=PIPE, stderr=DEVNULL
     )
     try:
         yield process
