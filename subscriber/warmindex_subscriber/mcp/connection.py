@@ -84,6 +84,7 @@ class McpConnection:
         self._news = asyncio.Event()
         self._wanted = asyncio.Event()
         self._ended = False
+        self._http_status = 0
 
     @property
     def name(self) -> str:
@@ -99,7 +100,8 @@ class McpConnection:
             try:
                 await self._follow_once()
             except Exception as error:  # noqa: BLE001 - whatever a foreign server comes to
-                self._note_problem(_reason(error))
+                status = f" (HTTP {self._http_status})" if self._http_status else ""
+                self._note_problem(f"{_reason(error)}{status}")
             self.settled.set()
             if loop.time() - started_s > STEADY_S:
                 pause_s = RETRY_S_FIRST
@@ -141,9 +143,9 @@ class McpConnection:
 
     async def _follow_once(self) -> None:
         """Connect and follow until the connection fails or ends, which raises."""
-        self._ended = False
+        self._ended, self._http_status = False, 0
         client = Client(
-            open_transport(self.config, self._note_end),
+            open_transport(self.config, self._note_end, self._note_status),
             read_timeout_seconds=REQUEST_S_MAX,
             message_handler=self._hear,
             client_info=Implementation(name="warmindex", version=__version__),
@@ -174,7 +176,7 @@ class McpConnection:
         if self.problem:
             _log.info("server %r: connected, %d tools", self.name, len(tools))
         changed = not self.listed.is_set() or tools != self.tools
-        self.tools, self.problem = tools, ""
+        self.tools, self.problem, self._http_status = tools, "", 0
         self._client = client
         self._connected.set()
         self.listed.set()
@@ -205,6 +207,9 @@ class McpConnection:
     def _note_end(self) -> None:
         self._ended = True
         self._news.set()
+
+    def _note_status(self, status: int) -> None:
+        self._http_status = status
 
     def _note_problem(self, problem: str) -> None:
         if problem != self.problem:

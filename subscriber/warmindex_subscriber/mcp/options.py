@@ -41,9 +41,10 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def need_sdk() -> None:
-    """Raise ConfigError where the package of the extra `mcp` is not installed."""
-    if find_spec("mcp") is None:
-        raise ConfigError("the MCP SDK is not installed: pip install 'warmindex[mcp]'")
+    """Raise ConfigError where the packages of the extra `mcp` are not installed."""
+    # The second came with version 2 of the SDK.
+    if find_spec("mcp") is None or find_spec("mcp_types") is None:
+        raise ConfigError("the MCP SDK 2.0 is not installed: pip install 'warmindex[mcp]'")
 
 
 def servers_of(arguments: argparse.Namespace) -> Configured:

@@ -23,22 +23,30 @@ ANSWER_S_MAX: Final = 30.0
 SILENCE_S_MAX: Final = 300.0
 
 
-def open_transport(config: ServerConfig, ended: Callable[[], None]) -> Transport:
+def open_transport(
+    config: ServerConfig, ended: Callable[[], None], refused: Callable[[int], None]
+) -> Transport:
     """The streams of a new connection; nothing is started before it is entered.
 
-    `ended` is called when a process can say nothing more. HTTP has no such end.
+    `ended` is called when a process can say nothing more; HTTP has no such end. `refused` is
+    called with a status of HTTP from 400 on, which the SDK keeps to itself.
     """
     if config.url:
-        return _http(config)
+        return _http(config, refused)
     return _process(config, ended)
 
 
 @asynccontextmanager
-async def _http(config: ServerConfig) -> AsyncGenerator[Any]:
+async def _http(config: ServerConfig, refused: Callable[[int], None]) -> AsyncGenerator[Any]:
+    async def note(response: httpx2.Response) -> None:
+        if response.is_error:
+            refused(response.status_code)
+
     async with (
         httpx2.AsyncClient(
             headers=dict(config.headers),
             timeout=httpx2.Timeout(ANSWER_S_MAX, read=SILENCE_S_MAX),
+            event_hooks={"response": [note]},
         ) as client,
         streamable_http_client(config.url, http_client=client) as streams,
     ):

@@ -105,6 +105,14 @@ async def test_a_server_that_cannot_be_reached_says_why(
             await here.asked("anything")
 
 
+async def test_a_server_that_wants_another_key_says_so(tmp_path: Path, follow: Follow):
+    """The status tells a wrong key from a server that is down."""
+    with http_server(write_tools(tmp_path / "a.json", "one"), "--key", "k") as url:
+        wrong = {"Authorization": "Bearer w"}
+        async with follow(ServerConfig("a", url=url, headers=wrong)) as here:
+            assert here.connection.problem.endswith("(HTTP 401)")
+
+
 async def test_a_refusal_of_the_server_is_the_callers(tmp_path: Path, follow: Follow):
     """An unknown tool is an error of that call; the connection stays."""
     path = write_tools(tmp_path / "a.json", "one", "whoami")
