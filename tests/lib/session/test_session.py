@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.embedding_server import EmbeddingServer
 from support.server import ServerHere
-from warmindex.client import IndexClient
 from warmindex.errors import InvalidError
 from warmindex.index import listing
 from warmindex.mirror import Mirror
@@ -167,38 +165,6 @@ async def test_keywords_alone_find(open_session: Open):
     assert names(await session.find(keywords=["warmer", "room"]))[:1] == ["set_thermostat"]
 
 
-async def test_a_swapped_model_rebuilds_the_session(open_session: Open, backend: EmbeddingServer):
-    """A query never compares vectors of two models: words answer until the new ones are there."""
-    session = open_session(TOOLS)
-    assert await session.ready()
-    first = session.model_id
-    backend.settings.model_id = "acme/other"
-    session._identity_at_s = float("-inf")  # half a minute has passed
-    hits = await session.find("warmer room")
-    assert [hit.distance for hit in hits if hit.tool.name == "set_thermostat"] == [None]
-    assert await session.ready()
-    assert session.model_id != first
-    assert (await session.find("warmer room"))[0].distance is not None
-
-
-@pytest.mark.parametrize("more", [0, 1])
-async def test_a_swap_found_by_a_later_list_rebuilds_the_texts_that_stay(
-    open_session: Open, backend: EmbeddingServer, more: int
-):
-    """The build of another list finds another model: every vector is of that one afterwards."""
-    session = open_session(TOOLS)
-    assert await session.ready()
-    first = session.model_id
-    backend.settings.model_id = "acme/other"
-    session.update([*TOOLS[1:], *[("open_valve", "Let water in")] * more])
-    assert await session.ready()
-    assert session.model_id != first
-    assert session.degraded == ""
-    hits = await session.find("warmer room", max_distance=2.0)
-    assert len(hits) == len(TOOLS) - 1 + more
-    assert all(hit.distance is not None for hit in hits)
-
-
 async def test_a_text_too_long_for_the_index_is_computed_once(
     open_session: Open, backend: EmbeddingServer
 ):
@@ -208,39 +174,6 @@ async def test_a_text_too_long_for_the_index_is_computed_once(
     second = open_session(tools)
     assert await second.ready()
     assert (second.counts.reused, second.counts.index_errors) == (len(tools), 0)
-
-
-async def test_a_silent_identity_does_not_hold_a_query(
-    open_session: Open, backend: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
-):
-    """Where /info never answers, the last identity that was read finds, and soon."""
-    monkeypatch.setattr("warmindex.session.QUERY_IDENTITY_S_MAX", 0.1)
-    session = open_session(TOOLS)
-    assert await session.ready()
-    session._identity_at_s = float("-inf")  # half a minute has passed
-    silent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    assert session._builder is not None
-    monkeypatch.setattr(session._builder, "current_model_id", lambda: silent)
-    assert (await session.find("warmer room"))[0].distance is not None
-
-
-async def test_a_swap_while_a_query_is_embedded_leaves_words(
-    open_session: Open, backend: EmbeddingServer
-):
-    """A query's vector of one model is not held against vectors of another one."""
-    session = open_session(TOOLS)
-    assert await session.ready()
-    backend.settings.batch_sleep_ms = 700
-    asking = asyncio.create_task(session.find("warmer room"))
-    while not backend.in_flight:  # noqa: ASYNC110 - nobody tells of it
-        await asyncio.sleep(0.01)
-    backend.settings.batch_sleep_ms = 0
-    backend.settings.model_id = "acme/other"
-    session.update([*TOOLS, ("open_valve", "Let water in")])
-    assert await session.ready()
-    hits = await asking
-    assert hits[0].tool.name == "set_thermostat"
-    assert {hit.distance for hit in hits} == {None}
 
 
 async def test_the_first_question_about_many_tools_leaves_others_their_turn(open_session: Open):
@@ -258,97 +191,6 @@ async def test_the_first_question_about_many_tools_leaves_others_their_turn(open
     assert (await session.find("thing 7"))[0].tool.name == "tool_7"
     running.cancel()
     assert turns > 5
-
-
-# ---- what is away ----------------------------------------------------------------------
-
-
-async def test_index_away(open_session: Open):
-    """Without the index a session embeds by itself."""
-    async with IndexClient("127.0.0.1:9", timeout_s=1) as nobody:
-        session = open_session(TOOLS, client=nobody)
-        assert await session.ready()
-        assert (await session.find("warmer room"))[0].distance is not None
-
-
-async def test_no_index_at_all(open_session: Open):
-    """A session may be made without an index."""
-    session = open_session(TOOLS, client=None)
-    assert await session.ready()
-    assert session.counts.embedded == 3
-
-
-async def test_backend_away(open_session: Open, backend: EmbeddingServer):
-    """Without the backend words answer, and the session says why and tries again."""
-    backend.settings.fault_replies = [{"path": "", "status": 503, "times": 10_000}]
-    session = open_session(TOOLS)
-    assert not await session.ready()
-    assert session.degraded
-    assert names(await session.find("warmer room"))[:1] == ["set_thermostat"]
-    backend.settings.fault_replies = []
-    assert session._building is not None
-    await asyncio.wait_for(asyncio.shield(session._building), 20)
-    assert session.degraded == ""
-    assert (await session.find("warmer room"))[0].distance is not None
-
-
-async def test_backend_away_for_queries_only(open_session: Open, backend: EmbeddingServer):
-    """Where the query cannot be embedded, words answer."""
-    session = open_session(TOOLS)
-    assert await session.ready()
-    backend.settings.fault_replies = [{"path": "/embed", "status": 503, "times": 10_000}]
-    hits = await session.find("warmer room")
-    assert (names(hits)[:1], hits[0].distance) == (["set_thermostat"], None)
-    assert "words alone" in session.degraded
-    backend.settings.fault_replies = []
-    assert (await session.find("warmer room"))[0].distance is not None
-    assert session.degraded == ""
-
-
-async def test_an_identity_that_cannot_be_read_beside_a_query_still_finds(
-    open_session: Open, backend: EmbeddingServer
-):
-    """The last identity that was read is good for finding."""
-    session = open_session(TOOLS)
-    assert await session.ready()
-    session._identity_at_s = float("-inf")  # half a minute has passed
-    backend.settings.fault_replies = [{"path": "/info", "status": 500, "times": 99}]
-    assert (await session.find("warmer room"))[0].tool.name == "set_thermostat"
-
-
-async def test_both_away(open_session: Open, backend: EmbeddingServer):
-    """With neither, words answer."""
-    backend.settings.fault_replies = [{"path": "", "status": 503, "times": 10_000}]
-    async with IndexClient("127.0.0.1:9", timeout_s=1) as nobody:
-        session = open_session(TOOLS, client=nobody)
-        assert not await session.ready()
-        assert names(await session.find("warmer room"))[:1] == ["set_thermostat"]
-
-
-async def test_no_embedder_at_all(open_session: Open):
-    """A session without an embedder finds by words, and says so."""
-    session = open_session(TOOLS, embedder=None)
-    assert not await session.ready()
-    assert session.degraded
-    assert names(await session.find("warmer room"))[:1] == ["set_thermostat"]
-
-
-async def test_a_silent_backend_holds_nobody(open_session: Open, backend: EmbeddingServer):
-    """A backend that takes calls and never answers holds neither opening nor finding."""
-    backend.settings.fault_silent_s = 30
-    started = time.monotonic()
-    session = open_session(TOOLS)
-    hits = await session.find("warmer room")
-    assert names(hits)[:1] == ["set_thermostat"]
-    assert time.monotonic() - started < 10
-
-
-async def test_closing_in_the_middle_is_quiet(open_session: Open, backend: EmbeddingServer):
-    """A session may be closed while it builds."""
-    backend.settings.batch_sleep_ms = 5000
-    session = open_session(TOOLS)
-    await asyncio.sleep(0.1)
-    await session.close()
 
 
 # ---- real catalogues -------------------------------------------------------------------
