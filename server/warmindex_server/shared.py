@@ -88,7 +88,7 @@ class Peers:
 
     `leased` gives the replicas that have a lease: of them alone it matters when they were heard
     from. `returned` is called when this server was out of touch and is back: nobody could be
-    heard meanwhile.
+    heard meanwhile. It is given the seconds in which other servers may come back too.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Peers:
         leased: Callable[[], Collection[ReplicaKey]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.returned: list[Callable[[], None]] = []
+        self.returned: list[Callable[[float], None]] = []
         self.name = secrets.token_hex(8)
         self.snapshot_revision = 0
         self._link = link
@@ -198,7 +198,7 @@ class Peers:
         if out_of_touch:
             _log.warning("out of touch with the other servers for a while: leases run anew")
             for each in self.returned:
-                each()
+                each(GONE_S)
         return began_s - (int(now_us) - int(told_us)) / 1e6
 
     def _missed(self, error: BaseException) -> None:

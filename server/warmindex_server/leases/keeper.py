@@ -97,8 +97,11 @@ class LeaseKeeper:
 
     def remaining_s(self, key: ReplicaKey) -> float | None:
         """How long a lease still has; None where there is none."""
-        ends_s = self._table.ends_s(key)
-        return None if ends_s is None else max(0.0, ends_s - self._clock())
+        ends_s, state = self._table.ends_s(key), self._store.index.leases.get(key)
+        if ends_s is None or state is None:
+            return None
+        # After an outage it runs longer than it says, for those who could not be heard.
+        return min(max(0.0, ends_s - self._clock()), state.ttl_ms / 1000)
 
     def late(self, keys: Iterable[ReplicaKey]) -> set[ReplicaKey]:
         """Whose lease somebody may be ending, so that a renewal of it must be journaled.
@@ -173,9 +176,9 @@ class LeaseKeeper:
         """The journal was loaded anew."""
         self._follow_index()
 
-    def begin_again(self) -> None:
-        """Nobody could be heard for a while: each lease runs anew."""
-        self._table.begin_again(self._clock())
+    def begin_again(self, allowance_s: float = 0.0) -> None:
+        """Nobody could be heard for a while: each lease runs anew, and so much longer."""
+        self._table.begin_again(self._clock() + allowance_s)
 
     def _follow_index(self) -> bool:
         """Begin anew where the store has another index: with its leases, as after a start."""

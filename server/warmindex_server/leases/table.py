@@ -67,10 +67,10 @@ class LeaseTable:
         if lease is not None:
             self._deadlines.drop(lease)
 
-    def begin_again(self, now_s: float) -> None:
-        """The server could not listen for a while: silence meanwhile proves nothing."""
+    def begin_again(self, from_s: float) -> None:
+        """The server could not listen for a while: silence up to then proves nothing."""
         for lease in self._leases.values():
-            lease.began_s = now_s
+            lease.began_s = max(lease.began_s, from_s)
 
     def late(self, key: ReplicaKey, now_s: float) -> bool:
         """Whether a lease's replica was silent for as long as it lasts, or since ever.
