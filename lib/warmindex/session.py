@@ -121,6 +121,7 @@ class Session:
         self._reranker = reranker
         self._rerank_problem = ""
         self._building: asyncio.Task[None] | None = None
+        self._first_build: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.update(tools)
 
     async def __aenter__(self) -> Self:
@@ -149,12 +150,8 @@ class Session:
 
         False after `timeout_s` seconds, or where something is missing: see `degraded`.
         """
-        if self._building is not None:
-            building = self._building
-            with suppress(TimeoutError, asyncio.CancelledError):
-                await asyncio.wait_for(asyncio.shield(self._first_build), timeout_s)
-            if building.cancelled():
-                return False
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._first_build), timeout_s)
         return not self._build_problem
 
     @property
@@ -182,10 +179,12 @@ class Session:
             self._building.cancel()
             self._building = None
         loop = asyncio.get_running_loop()
-        self._first_build: asyncio.Future[None] = loop.create_future()
+        if self._first_build.done():
+            # Who waits for a build that was just given up waits for the one in its place.
+            self._first_build = loop.create_future()
         if self._builder is None:
             self._build_problem = "there is no embedder: tools are found by words alone"
-            self._first_build.set_result(None)
+            self._end_first_build()
             return
         missing = self._missing()
         self._build_problem = (
@@ -205,8 +204,7 @@ class Session:
                     swaps += 1
                     missing = self._missing()
                     continue
-                if not self._first_build.done():
-                    self._first_build.set_result(None)
+                self._end_first_build()
                 if not swapped and not any(each.retryable for each in built.failures.values()):
                     return
                 await asyncio.sleep(pause_s)
@@ -215,9 +213,11 @@ class Session:
         except Exception:  # noqa: BLE001 - a session must survive a bug in its build
             self._build_problem = "the vectors could not be built; the log says why"
             _log.exception("a build failed")
-        finally:
-            if not self._first_build.done():
-                self._first_build.set_result(None)
+            self._end_first_build()
+
+    def _end_first_build(self) -> None:
+        if not self._first_build.done():
+            self._first_build.set_result(None)
 
     def _missing(self) -> dict[bytes, Item]:
         """The texts without a vector, each once."""
@@ -339,6 +339,7 @@ class Session:
             self._building.cancel()
             with suppress(asyncio.CancelledError):
                 await self._building
+        self._end_first_build()
         if self._own_mirror is not None:
             await self._own_mirror.close()
 

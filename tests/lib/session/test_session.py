@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.embedding_server import EmbeddingServer
-from support.server import ServerHere
+from support.server import ServerHere, until
 from warmindex.errors import InvalidError
 from warmindex.index import listing
 from warmindex.mirror import Mirror
@@ -58,6 +58,32 @@ async def test_ready_gives_up_after_its_time(open_session: Open, backend: Embedd
     """`ready` with a time that passes says that the session is not."""
     backend.settings.batch_sleep_ms = 2000
     assert not await open_session(TOOLS).ready(timeout_s=0.05)
+
+
+async def test_ready_waits_for_the_list_that_is_wanted_now(
+    open_session: Open, backend: EmbeddingServer
+):
+    """A list that comes while another is built takes its place, for those who wait already too."""
+    backend.settings.batch_sleep_ms = 300
+    session = open_session(TOOLS[:1])
+    waiting = asyncio.create_task(session.ready())
+    await until(lambda: backend.in_flight)
+    session.update(TOOLS)
+    assert await session.ready()
+    assert await waiting
+    assert session.progress.done == session.progress.total > 0
+
+
+async def test_who_waits_for_a_session_that_is_closed_is_let_go(
+    open_session: Open, backend: EmbeddingServer
+):
+    """It is not ready, and never will be."""
+    backend.settings.batch_sleep_ms = 5000
+    session = open_session(TOOLS)
+    waiting = asyncio.create_task(session.ready())
+    await until(lambda: backend.in_flight)
+    await session.close()
+    assert not await waiting
 
 
 async def test_a_second_session_computes_nothing(open_session: Open, backend: EmbeddingServer):
