@@ -35,6 +35,10 @@ help: ## list the targets
 demo: $(VENV)/.run ## show what warmindex does: a server, a subscriber, cold and warm, removals
 	@$(BIN)/warmindex demo $(ARGS)
 
+.PHONY: demo-kv
+demo-kv: $(VENV)/.demo-kv ## show what LookupRoute saves four engines; writes demo-kv.png
+	@$(BIN)/warmindex-subscriber demo-kv $(ARGS)
+
 .PHONY: serve
 serve: $(VENV)/.run ## run a server on 127.0.0.1:50151, HTTP on 127.0.0.1:9151
 	@exec $(BIN)/warmindex-server $(ARGS)
@@ -147,8 +151,14 @@ $(VENV)/.run: $(VENV)/.made pyproject.toml requirements-dev.lock
 	  --editable '.[local]'
 	@touch $@
 
+$(VENV)/.demo-kv: $(VENV)/.made pyproject.toml requirements-dev.lock
+	@echo "Installing warmindex and what its demo of routes needs into $(VENV), once …"
+	@$(PIP) install --constraint requirements-dev.lock --build-constraint requirements-dev.lock \
+	  --editable '.[kv,demo]'
+	@touch $@
+
 $(VENV)/.dev: $(VENV)/.made pyproject.toml requirements-dev.lock
 	@echo "Installing warmindex and its development tools into $(VENV), once …"
 	@$(PIP) install --constraint requirements-dev.lock --build-constraint requirements-dev.lock \
 	  --editable '.[all]' --group dev
-	@touch $(VENV)/.run $@
+	@touch $(VENV)/.run $(VENV)/.demo-kv $@

@@ -13,6 +13,7 @@ from warmindex.errors import WarmindexError
 from warmindex.options import Options
 
 from warmindex_subscriber import catalogue_command, mcp_command
+from warmindex_subscriber.demo_kv import command as demo_kv_command
 from warmindex_subscriber.fake_engine import command as fake_engine_command
 from warmindex_subscriber.kv import command as kv_command
 from warmindex_subscriber.mcp.options import split_command
@@ -33,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     mcp_command.add_to(commands)
     kv_command.add_to(commands)
     fake_engine_command.add_to(commands)
+    demo_kv_command.add_to(commands)
     for command in commands.choices.values():
         logs.add_options(Options(command))
     return top

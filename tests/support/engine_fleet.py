@@ -167,12 +167,7 @@ class Twin:
 
     def run_of(self, tokens: Sequence[int], adapter: str) -> int:
         """How many leading blocks of a prompt it holds."""
-        run = 0
-        for block in self._engine._chain(tokens, adapter):
-            if block not in self._engine._blocks:
-                return run
-            run += 1
-        return run
+        return self._engine.find_prompt(tokens, adapter)
 
 
 async def routes(

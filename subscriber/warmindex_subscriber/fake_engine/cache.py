@@ -81,9 +81,7 @@ class Engine:
         """
         everything = [*tokens, *answer]
         hashes = self._chain(everything, adapter)[: self._blocks_max]
-        known = 0
-        while known < len(hashes) and hashes[known] in self._blocks:
-            known += 1
+        known = self._leading(hashes)
         # The ones that are used now must not be what is evicted for the rest.
         self._touch(hashes[:known])
         self._make_room(len(hashes) - known)
@@ -97,6 +95,10 @@ class Engine:
             parent = hashes[known - 1] if known else None
             self._changes.append(Stored(new, parent, kept, adapter))
         return min(known, len(tokens) // self.block_tokens)
+
+    def find_prompt(self, tokens: Sequence[int], adapter: str = "") -> int:
+        """The number of a prompt's leading blocks that are there; nothing is served."""
+        return self._leading(self._chain(tokens, adapter))
 
     def clear(self) -> None:
         """Reset the prefix cache."""
@@ -123,6 +125,11 @@ class Engine:
             above = xxhash.xxh3_64_intdigest(pack(*tokens[start : start + size]), above)
             chain.append(above)
         return chain
+
+    def _leading(self, hashes: Sequence[int]) -> int:
+        return next(
+            (place for place, block in enumerate(hashes) if block not in self._blocks), len(hashes)
+        )
 
     def _touch(self, hashes: Sequence[int]) -> None:
         for block in reversed(hashes):
