@@ -34,6 +34,7 @@ RUNS = [
     ("journal", ["journal.py"], "Journals beside each other and a bare Redis pipeline"),
     ("watch", ["watch.py"], "Watches and mirrors, beside redis-py with hiredis"),
     ("kv", ["kv_sidecar.py"], "The KV sidecar, from ZMQ frame to acknowledged publish"),
+    ("kv-processes", ["kv_end_to_end.py"], "KV events over processes, and how soon a route knows"),
 ]
 
 

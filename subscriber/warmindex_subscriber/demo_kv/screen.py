@@ -64,7 +64,7 @@ class Screen:
 
 def summary(story: Story) -> RenderableType:
     """The end of the story."""
-    table = Table(box=None, padding=(0, 2), header_style="bold")
+    table = Table(box=None, padding=(0, 1), header_style="bold")
     for column in ("", "prefix hit rate", "tokens saved", "computed", "prompts an engine"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for score in _both(story):
@@ -89,7 +89,7 @@ def summary(story: Story) -> RenderableType:
 
 
 def _frame(story: Story) -> RenderableType:
-    table = Table(box=None, padding=(0, 2), header_style="bold")
+    table = Table(box=None, padding=(0, 1), header_style="bold")
     for column in ("", "prefix hit rate", "over time", "tokens saved"):
         table.add_column(column, justify="right" if column == "tokens saved" else "left")
     for score in _both(story):
