@@ -89,7 +89,7 @@ bench-peers: ## beside peers that have an environment of their own (.venv-peers)
 
 .PHONY: bench-search
 bench-search: $(VENV)/.dev ## how often search finds the right tool, into docs/search.md
-	@$(BIN)/python bench/search_quality.py --write
+	@$(BIN)/python bench/search_quality.py --write --rerank
 
 # ------------------------------------------------------------------------ contract
 
