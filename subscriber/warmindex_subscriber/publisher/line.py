@@ -4,7 +4,8 @@
                anything else is sent
     exchange   a sender and a receiver; several messages may be under way
     stale      the same server again, with another stream
-    failure    everything that is not answered waits again; a pause; the next server
+    failure    everything that is not answered waits again; a pause; the next server. One that
+               is never let in ends instead: its credential, or its address, is wrong
 
 What an answer means is for the publisher to decide: it is told each one.
 """
@@ -22,7 +23,15 @@ from typing import Final
 
 from warmindex import limits
 from warmindex.client import IndexClient
-from warmindex.errors import UnavailableError, WarmindexError, out_of_range
+from warmindex.errors import (
+    ForbiddenError,
+    InvalidError,
+    NotBuiltError,
+    UnauthenticatedError,
+    UnavailableError,
+    WarmindexError,
+    out_of_range,
+)
 from warmindex.publish_stream import PublishStream, StreamAnswer
 
 from warmindex_subscriber.publisher.counters import PublisherCounters
@@ -36,6 +45,9 @@ _log = logging.getLogger(__name__)
 # nothing. A fleet must not come all at once.
 RETRY_S_FIRST: Final = 0.1
 RETRY_S_MAX: Final = 2.0
+# What no time mends, where it is the first answer that there ever was. Later it may be a mistake
+# that somebody is about to mend, and what waits is worth waiting for that.
+NEVER_LET_IN: Final = (InvalidError, UnauthenticatedError, ForbiddenError, NotBuiltError)
 # The same failure over and over is told once in so long.
 TOLD_AGAIN_S: Final = 60.0
 # A quota that is reached is not free again in a moment.
@@ -104,8 +116,8 @@ class Line:
         self._limited_until_s: float | None = None
         self._pause_s = RETRY_S_FIRST
         self._told = ("", 0.0)
-        # Whether the present stream's history is known.
-        self.open = False
+        # Whether the history of the present stream is known, or of any stream was.
+        self.open = self._was_open = False
 
     def wake(self) -> None:
         """There may be something to send."""
@@ -116,7 +128,10 @@ class Line:
         self._limited_until_s = time.monotonic() + LIMITED_PAUSE_S
 
     async def run(self) -> None:
-        """Keep a stream open, on one server after the other, until cancelled."""
+        """Keep a stream open, on one server after the other, until cancelled.
+
+        Raises one of `NEVER_LET_IN` where it never was.
+        """
         while True:
             stream = self._client.publish_stream()
             self._counters.streams += 1
@@ -125,6 +140,8 @@ class Line:
                 await self._exchange(stream)
             except WarmindexError as error:
                 self._counters.streams_failed += 1
+                if isinstance(error, NEVER_LET_IN) and not self._was_open:
+                    raise
                 self._tell(f"publishing to {stream.address} failed: {error.message}")
             else:
                 continue
@@ -147,7 +164,7 @@ class Line:
             await self._beat(stream)
         for _ in range(messages):
             await self._receive(stream)
-        self.open = True
+        self.open = self._was_open = True
         _log.info("publishing to %s", stream.address)
 
     async def _exchange(self, stream: PublishStream) -> None:

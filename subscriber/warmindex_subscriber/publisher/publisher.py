@@ -33,6 +33,7 @@ from warmindex.errors import (
     QuotaError,
     Reason,
     UnavailableError,
+    WarmindexError,
 )
 from warmindex.event import CacheEvent, EventType
 from warmindex.publish_stream import StreamAnswer
@@ -111,8 +112,8 @@ class Publisher:
         """Accept events without numbers, in order; wait while there is no room for them.
 
         ALL_CLEARED never waits: it makes room. Returns once they are accepted. Raises
-        FencedError where a newer life of the replica has published, and InvalidError for
-        events of another model or tenant.
+        FencedError where a newer life of the replica has published, InvalidError for events of
+        another model or tenant, and what the index said where it never let this client in.
         """
         for event in events:
             self._check_names(event)
@@ -237,8 +238,11 @@ class Publisher:
             await self._moved.wait()
 
     def _line_ended(self, task: asyncio.Task[None]) -> None:
-        """It runs for ever; where a bug ends it, whoever waits is told."""
-        if not task.cancelled() and (error := task.exception()) is not None:
+        """It runs for ever; where it was never let in, or has a bug, whoever waits is told."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, WarmindexError):
+            _log.error("nothing is published: %s", error.message)
+        elif error is not None:
             _log.critical("nothing is published any more", exc_info=error)
         self._moved.set()
 

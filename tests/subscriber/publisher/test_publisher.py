@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.proxy import Proxy
-from support.publishing import Source, event_of, holds_in, until, until_same
+from support.publishing import MODEL, Source, event_of, holds_in, until, until_same
 from support.restarting import RestartingServer
-from support.server import ServerHere
-from warmindex.errors import InvalidError, UnavailableError
+from support.server import ServerHere, running
+from warmindex.channels import Security
+from warmindex.client import IndexClient
+from warmindex.errors import InvalidError, UnauthenticatedError, UnavailableError
 from warmindex.event import Document, EventType
-from warmindex_subscriber.publisher import PublisherOptions
+from warmindex.tokens import new_token
+from warmindex_subscriber.publisher import Publisher, PublisherOptions
 
 if TYPE_CHECKING:
     from support.redis_server import RedisServer
@@ -237,6 +241,30 @@ async def test_a_clear_finds_room():
         assert publisher._outbox.held.bytes >= 1000
         await publisher.publish([event_of("pod-1", EventType.ALL_CLEARED)])
         assert publisher._outbox.held.events == 1
+
+
+async def test_one_that_is_never_let_in_ends(tmp_path: Path):
+    """A wrong token is told to whoever publishes, and not tried for ever."""
+    tokens = tmp_path / "tokens"
+    secret, digest = new_token()
+    entry = {"name": "pod", "sha256": digest, "tenant": "", "role": "producer"}
+    tokens.write_text(json.dumps(entry))
+    event = event_of("pod-1", EMBEDDED, [1])
+    async with running(tokens=tokens, grace_s=0.2) as server:
+        async with (
+            IndexClient(server.address, security=Security(token=new_token()[0])) as client,
+            Publisher(client, model_id=MODEL, resync_wanted=print) as publisher,
+        ):
+            with pytest.raises(UnauthenticatedError):
+                await publisher.report("pod-1", [event])
+            with pytest.raises(UnauthenticatedError):
+                await publisher.publish([event])
+        async with (
+            IndexClient(server.address, security=Security(token=secret)) as client,
+            Publisher(client, model_id=MODEL, resync_wanted=print) as publisher,
+        ):
+            await publisher.publish([event])
+            assert await publisher.flush(30)
 
 
 async def test_events_of_another_model_are_not_taken(server: ServerHere):
