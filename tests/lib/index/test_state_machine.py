@@ -369,7 +369,7 @@ def test_the_index_is_the_plain_model_for_long():
     run_state_machine_as_test(
         IndexMachine,
         settings=settings(
-            max_examples=400,
+            max_examples=200,
             stateful_step_count=50,
             deadline=None,
             suppress_health_check=list(HealthCheck),
