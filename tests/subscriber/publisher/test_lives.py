@@ -11,6 +11,7 @@ from support.server import ServerHere
 from warmindex.errors import FencedError
 from warmindex.event import EventType
 from warmindex.index import listing
+from warmindex_subscriber.publisher.line import BEAT_S_MAX
 
 EMBEDDED, CLEARED = EventType.EMBEDDED, EventType.ALL_CLEARED
 
@@ -154,10 +155,13 @@ async def test_a_gap_is_healed_by_a_report(server: ServerHere):
 async def test_a_report_comes_after_its_lease(server: ServerHere):
     """The first thing that a replica says is a report: there is no hold without a lease."""
     source = Source("pod-1")
-    async with source.publishing(server.address, lease_s=30.0):
+    async with source.publishing(server.address, lease_s=300.0) as publisher:
+        await until(lambda: publisher._line.open)
         for key in range(9):
             source.truth.apply(key + 1, event_of("pod-1", EMBEDDED, [key]))
-        await source.report("pod-1")
+        # Long before the next beat.
+        async with asyncio.timeout(BEAT_S_MAX / 2):
+            await source.report("pod-1")
         generation = server.store.index.leases["", "pod-1"].generation
         assert generation < server.store.revision
         await source.say(event_of("pod-1", EMBEDDED, [9]))

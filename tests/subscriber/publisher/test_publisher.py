@@ -19,7 +19,7 @@ from warmindex.client import IndexClient
 from warmindex.errors import InvalidError, UnauthenticatedError, UnavailableError
 from warmindex.event import Document, EventType
 from warmindex.tokens import new_token
-from warmindex_subscriber.publisher import Publisher, PublisherOptions
+from warmindex_subscriber.publisher import Publisher, PublisherOptions, line
 
 if TYPE_CHECKING:
     from support.redis_server import RedisServer
@@ -90,7 +90,9 @@ async def test_a_stopped_server_slows_the_source_down():
     source = Source("pod-1")
     async with (
         RestartingServer() as server,
-        source.publishing(server.address, buffer_bytes_max=4096) as publisher,
+        source.publishing(
+            server.address, buffer_bytes_max=4096, message_events_max=1, messages_under_way_max=3
+        ) as publisher,
     ):
         await source.say_something(10)
         await source.settled()
@@ -104,6 +106,7 @@ async def test_a_stopped_server_slows_the_source_down():
             assert publisher.counters.accepted == accepted
             # One event may go beyond the bound.
             assert publisher._outbox.held.bytes < 4096 + 1024
+            assert publisher._outbox.messages_under_way <= 3
         finally:
             server.process.signal(signal.SIGCONT)
         await saying
@@ -160,6 +163,18 @@ async def test_a_killed_server_without_a_file_is_told_everything_again():
         assert len(source.reported) == 2
 
 
+async def test_a_quiet_source_is_asked_by_another_history_too():
+    """It had nothing to say meanwhile, so that no answer could have told it of a gap."""
+    source = Source("pod-1", "pod-2")
+    async with RestartingServer() as server, source.publishing(server.address, lease_s=1.0):
+        await source.say_something(50)
+        await source.settled()
+        await server.kill()
+        await server.start()
+        await until(lambda: len(source.reported) == 2)
+        await until_same(source, server.address)
+
+
 async def test_two_servers_on_one_journal_are_one_index(own_redis: RedisServer):
     """One is killed: the publisher goes on with the other, and no report is needed."""
     source = Source("pod-1", "pod-2")
@@ -177,6 +192,25 @@ async def test_two_servers_on_one_journal_are_one_index(own_redis: RedisServer):
         await until_same(source, second.address)
         assert publisher.counters.histories == 0
         assert source.reported == []
+
+
+async def test_a_server_that_falls_silent_is_left(
+    server: ServerHere, monkeypatch: pytest.MonkeyPatch
+):
+    """It is connected and answers nothing; the next address answers."""
+    monkeypatch.setattr(line, "ANSWER_S_MAX", 0.2)
+    source = Source("pod-1")
+    async with Proxy(server.server.port) as proxy:
+        servers = f"127.0.0.1:{proxy.port},{server.address}"
+        async with source.publishing(servers, lease_s=1.0) as publisher:
+            await source.say_something(20)
+            await source.settled()
+            proxy.pause()
+            await source.say_something(20)
+            await until(lambda: publisher.counters.streams == 2)
+            await until_same(source, server.address)
+            proxy.go_on()
+    assert source.reported == []
 
 
 async def test_a_journal_that_is_away_is_waited_for(own_redis: RedisServer):
