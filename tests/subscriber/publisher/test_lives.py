@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from support.proxy import Proxy
 from support.publishing import MODEL, Source, event_of, holds_in, until, until_same
+from support.restarting import RestartingServer
 from support.server import ServerHere
+from warmindex.client import IndexClient
 from warmindex.errors import FencedError
 from warmindex.event import EventType
 from warmindex.index import listing
+from warmindex.publish_stream import PublishStream
 from warmindex_subscriber.publisher.line import BEAT_S_MAX
 
 EMBEDDED, CLEARED = EventType.EMBEDDED, EventType.ALL_CLEARED
@@ -47,14 +51,15 @@ async def test_after_a_lease_has_ended_everything_is_reported(server: ServerHere
             event_of("pod-3", CLEARED),
         )
         await source.settled()
-        proxy.pause()
-        await until(lambda: entries_in(server) == 0)
-        proxy.cut()
-        proxy.go_on()
-        await until(lambda: len(source.reported) == 2)
-        await until_same(source, server.address)
-        assert sorted(source.reported) == ["pod-1", "pod-2"]
-        assert publisher.counters.probes == 1
+        for times in (1, 2):
+            proxy.pause()
+            await until(lambda: entries_in(server) == 0)
+            proxy.cut()
+            proxy.go_on()
+            await until(lambda: entries_in(server) == 2)
+            await until_same(source, server.address)
+            assert sorted(source.reported) == sorted(["pod-1", "pod-2"] * times)
+            assert publisher.counters.probes == times
 
 
 async def test_another_models_debt_is_not_ours(server: ServerHere):
@@ -128,6 +133,24 @@ async def test_an_older_life_is_fenced(server: ServerHere):
         assert held == {2: {"pod-2"}, 3: {"pod-2"}}
 
 
+async def test_a_fenced_replica_is_not_asked_for_anything():
+    """Another history does not know of the newer life; the older one does."""
+    old = Source("pod-1", "pod-2")
+    async with RestartingServer() as server, old.publishing(server.address) as publisher:
+        await old.say(event_of("pod-1", CLEARED), event_of("pod-2", EMBEDDED, [2]))
+        await old.settled()
+        async with IndexClient(server.address) as client:
+            await client.publish(event_of("pod-1", CLEARED, epoch=2**62, sequence=1))
+        await old.say(event_of("pod-1", CLEARED))
+        await until(lambda: publisher.counters.fenced == 1)
+        await server.kill()
+        await server.start()
+        await until(lambda: publisher.counters.reports == 1)
+        await until_same(old, server.address)
+    assert old.reported == ["pod-2"]
+    assert publisher.counters.reports_wanted == 1
+
+
 async def test_a_report_of_an_older_life_is_fenced(server: ServerHere):
     """A report tells it as an event does."""
     await server.client.publish(event_of("pod-1", CLEARED, epoch=2**62, sequence=1))
@@ -152,8 +175,15 @@ async def test_a_gap_is_healed_by_a_report(server: ServerHere):
         await until_same(source, server.address)
 
 
-async def test_a_report_comes_after_its_lease(server: ServerHere):
+async def test_a_report_comes_after_its_lease(server: ServerHere, monkeypatch: pytest.MonkeyPatch):
     """The first thing that a replica says is a report: there is no hold without a lease."""
+    send = PublishStream.send
+
+    async def send_slowly(*arguments: Any) -> None:
+        await asyncio.sleep(0.1)
+        await send(*arguments)
+
+    monkeypatch.setattr(PublishStream, "send", send_slowly)
     source = Source("pod-1")
     async with source.publishing(server.address, lease_s=300.0) as publisher:
         await until(lambda: publisher._line.open)
