@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -124,9 +123,7 @@ async def test_a_sidecar_ends_although_the_index_is_away(server: RestartingServe
         await command.logged("publishing to")
         await server.kill()
         await command.logged("publishing to .* failed")
-        began_s = time.monotonic()
         assert await command.end() == 0
-        assert time.monotonic() - began_s < 30, "the grace of a pod"
         assert "no index has acknowledged" in command.log
 
 
