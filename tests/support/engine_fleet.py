@@ -32,6 +32,7 @@ BLOCKS_MAX = 300
 WAIT_S_MAX = 60.0
 # Prompts that are looked up: the last ones, of which much is held, and older ones.
 PROMPTS_ASKED: Final = 15
+STILL_LOOKS: Final = 5
 _LOST: Final = 2**64 - 1
 
 
@@ -186,18 +187,34 @@ async def routes(
 async def agree(client: IndexClient, **engines: FakeEngine) -> None:
     """Wait until LookupRoute says of each replica what its engine holds, prompt by prompt.
 
-    By then the engines have evicted some of what they once held.
+    By then the engines have evicted some of what they once held. They stand still while they
+    are compared, for less time than anybody would take for their end.
     """
     async with asyncio.timeout(WAIT_S_MAX):
         while True:
-            before = {name: await engine.twin() for name, engine in engines.items()}
-            told, expected = await _both(client, before)
-            batches = {name: await engine.batches() for name, engine in engines.items()}
-            still = all(twin._batches == batches[name] for name, twin in before.items())
-            evicted = all(twin.has_evicted for twin in before.values())
-            if still and evicted and told == expected and any(told):
+            twins = {name: await engine.twin() for name, engine in engines.items()}
+            for engine in engines.values():
+                engine.send(signal.SIGSTOP)
+            try:
+                same = all(twin.has_evicted for twin in twins.values()) and await _same(
+                    client, twins
+                )
+            finally:
+                for engine in engines.values():
+                    engine.send(signal.SIGCONT)
+            if same:
                 return
             await asyncio.sleep(0.05)
+
+
+async def _same(client: IndexClient, twins: dict[str, Twin]) -> bool:
+    """Whether the index comes to what the twins hold; False where they were behind already."""
+    for _ in range(STILL_LOOKS):
+        told, expected = await _both(client, twins)
+        if told == expected and any(told):
+            return True
+        await asyncio.sleep(0.05)
+    return False
 
 
 async def _both(
